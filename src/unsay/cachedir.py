@@ -1,0 +1,33 @@
+"""Where unsay keeps what it can make or fetch again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from unsay.errors import CacheError
+
+
+def cache_root() -> Path:
+    """The cache directory, made if missing: $UNSAY_CACHE, else $XDG_CACHE_HOME/unsay, else ~/.cache/unsay.
+
+    Raises CacheError if it cannot be made or written.
+    """
+    root = _configured_root()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheError(f"cannot make the cache directory {root}: {error.strerror}; {_HINT}") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise CacheError(f"no permission to write the cache directory {root}; {_HINT}")
+    return root
+
+
+def _configured_root() -> Path:
+    if chosen := os.environ.get("UNSAY_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "unsay"
+
+
+_HINT = "set UNSAY_CACHE to a directory you can write"

@@ -1,0 +1,102 @@
+"""Frozen values that travel between layers, and the alphabet their shapes are written in.
+
+B  sequences in a step          T  tokens in a step (all sequences together)
+R  rows of logits in a step     V  vocabulary
+L  layers                       H  query heads      K  key/value heads
+D  head size                    P  page tokens (16)
+E  embedding (hidden) size      F  feed-forward size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32Array: TypeAlias = NDArray[np.int32]
+Float32Array: TypeAlias = NDArray[np.float32]
+
+PAGE_TOKENS = 16
+"""P: tokens in one KV page."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. The defaults are greedy-free, plain sampling at temperature 0.7.
+
+    temperature 0 is greedy. top_k 0, top_p 1.0 and min_p 0.0 are off. Penalties look at the tokens of the
+    branch itself. `seed` keys the noise of every position (Philox), so an edit leaves other draws alone.
+    `stop` strings end the answer and are not part of it. Validated by `engine.sampler.validate`.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict[int, float])
+    seed: int = 0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One token of an answer, as streamed.
+
+    index: place in the answer, from 0. text: the characters this token completed ("" while a character or a
+    possible stop string is still open). logprob: natural log of the model's probability for it (temperature 1,
+    before penalties). finish: None, or why the answer ended here: "stop" | "length" | "interrupt".
+    """
+
+    index: int
+    token_id: int
+    text: str
+    logprob: float
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What the sampler needs to choose one token: row r of a step's logits belongs to lane r.
+
+    position: index in the whole context of the token to be chosen; history: the branch's token ids before it;
+    answer_start: index in `history` where the current answer begins.
+    """
+
+    request_id: int
+    params: SamplingParams
+    position: int
+    history: Sequence[int]
+    answer_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's work for the executor. Tokens of one sequence are adjacent and in order.
+
+    token_ids, positions, sequence: [T] int32; sequence[t] is a row of page_tables.
+    page_tables: [B, N] int32, pool page index of each page of the sequence, -1 beyond its end.
+    logit_rows: [R] int32, ascending indices into T whose logits are wanted.
+    lanes: one per logit row, () where nothing is sampled (evaluation).
+    """
+
+    token_ids: Int32Array
+    positions: Int32Array
+    sequence: Int32Array
+    page_tables: Int32Array
+    logit_rows: Int32Array
+    lanes: tuple[Lane, ...] = ()
+
+    def __post_init__(self) -> None:
+        (num_tokens,) = self.token_ids.shape
+        assert self.positions.shape == self.sequence.shape == (num_tokens,)
+        assert self.page_tables.ndim == 2 and self.logit_rows.ndim == 1
+        for array in (self.token_ids, self.positions, self.sequence, self.page_tables, self.logit_rows):
+            assert array.dtype == np.int32 and array.flags.c_contiguous

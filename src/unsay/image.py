@@ -1,0 +1,143 @@
+"""The artifact where the two paths meet: what `compiler` writes and `runtime` loads.
+
+An image is a directory of the cache, written whole and renamed into place:
+
+    manifest.json   this module's Manifest
+    program.avm     the AVM program (isa.program)
+    code.bin        position-independent machine code for one target, entry points in the manifest; runs as mapped
+    tokenizer.json  the text side (session.tokenizer reads it)
+
+The packed weights lie in a file of their own, shared by the images of all targets.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from unsay.errors import CacheError
+from unsay.isa.abi import KvLayout
+
+IMAGE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Shape of the model, from its file. Sizes in elements, context_length in tokens."""
+
+    name: str
+    architecture: str
+    num_layers: int
+    embedding_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    vocab_size: int
+    context_length: int
+    norm_eps: float
+    rope_base: float
+
+    @property
+    def kv_layout(self) -> KvLayout:
+        """Layout of this model's KV pages."""
+        return KvLayout(self.num_layers, self.num_kv_heads, self.head_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class VocabSpec:
+    """The tokenizer as the model file states it (GGUF `tokenizer.*`), before any library sees it.
+
+    kind: `tokenizer.ggml.model` ("gpt2" is byte-level BPE); pre: `tokenizer.ggml.pre`. tokens: [V] strings;
+    token_types: [V] (1 normal, 3 control, 4 user defined, 6 byte); merges: "left right" in rank order.
+    Ids are None where the file names none.
+    """
+
+    kind: str
+    pre: str
+    tokens: tuple[str, ...]
+    token_types: tuple[int, ...]
+    merges: tuple[str, ...]
+    bos_id: int | None
+    eos_id: int | None
+    eot_id: int | None
+    unk_id: int | None
+    pad_id: int | None
+    add_bos: bool
+    chat_template: str | None
+
+    def to_json(self) -> str:
+        """Text of tokenizer.json."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> VocabSpec:
+        """Read tokenizer.json."""
+        fields = json.loads(text)
+        lists = {name: tuple(fields[name]) for name in ("tokens", "token_types", "merges")}
+        return cls(**{**fields, **lists})
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the runtime must know to run an image.
+
+    target: name of the instruction set `code.bin` was made for. weights: path of the packed weights file, relative
+    to the cache; weights_bytes its size. arena_bytes: GLOBAL scratch for steps of up to `max_tokens` tokens on up
+    to `max_threads` threads. entry: offset in code.bin of each entry point by name. source_sha256: the model file.
+    """
+
+    version: int
+    spec: ModelSpec
+    target: str
+    source_sha256: str
+    weights: str
+    weights_bytes: int
+    arena_bytes: int
+    max_tokens: int
+    max_threads: int
+    entry: dict[str, int]
+
+    def to_json(self) -> str:
+        """Text of manifest.json."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read manifest.json; raises CacheError when it is not one of this version."""
+        try:
+            fields = json.loads(text)
+            if fields["version"] != IMAGE_VERSION:
+                raise CacheError(f"image of version {fields['version']}, this unsay reads {IMAGE_VERSION}")
+            return cls(**{**fields, "spec": ModelSpec(**fields["spec"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise CacheError(f"damaged image manifest: {error}; delete the image to have it made again") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """Where the files of one image are."""
+
+    directory: Path
+    cache_root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """manifest.json"""
+        return self.directory / "manifest.json"
+
+    @property
+    def program(self) -> Path:
+        """program.avm"""
+        return self.directory / "program.avm"
+
+    @property
+    def code(self) -> Path:
+        """code.bin"""
+        return self.directory / "code.bin"
+
+    @property
+    def tokenizer(self) -> Path:
+        """tokenizer.json"""
+        return self.directory / "tokenizer.json"
