@@ -1,0 +1,52 @@
+"""The contract between the VM (L2) and whatever computes (L1): native, reference or null."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from unsay.core import Batch, Float32Array
+from unsay.image import ModelSpec
+
+
+class Executor(Protocol):
+    """Runs the model program of one image over a batch.
+
+    Constructed as Executor(image, kv_memory, num_threads): kv_memory is uint8 [num_pages, page_bytes], C-contiguous,
+    page_bytes == spec.kv_layout.page_bytes.
+
+    Precondition of run: every page_tables entry a token at position p needs (0..p // 16) names a page, and pages of
+    positions about to be written are held by that sequence alone. Postcondition: rows of the batch's positions are
+    written in their pages (garbage after an interrupt), and nothing else in the pool changed.
+    Not re-entrant: the caller holds the engine's lock. interrupt() may come from any thread at any time.
+    """
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Shape of the model that runs here."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens (T) one batch may hold."""
+        ...
+
+    @property
+    def max_rows(self) -> int:
+        """Most logit rows (R) one batch may ask for."""
+        ...
+
+    def run(self, batch: Batch) -> Float32Array | None:
+        """Logits [R, V] float32, a view valid until the next run; None if it was interrupted."""
+        ...
+
+    def interrupt(self) -> None:
+        """Make the run in progress (or else the next one) stop between two tiles and return None."""
+        ...
+
+    def clear_interrupt(self) -> None:
+        """Forget an interrupt; called by the engine once it has acted on it."""
+        ...
+
+    def close(self) -> None:
+        """End worker threads and unmap memory; idempotent."""
+        ...
