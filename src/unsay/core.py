@@ -9,7 +9,7 @@ E  embedding (hidden) size      F  feed-forward size
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 
 Int32Array: TypeAlias = NDArray[np.int32]
 Float32Array: TypeAlias = NDArray[np.float32]
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called as progress(what, done, total) while something slow goes on: what is the work's name ("download", "repack",
+"compile"), done and total are in units of its own (bytes for the first two). total 0: not known."""
 
 PAGE_TOKENS = 16
 """P: tokens in one KV page."""
