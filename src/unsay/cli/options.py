@@ -1,0 +1,78 @@
+"""Options that several verbs share, and what they become. Nothing heavy is imported to print them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from unsay.errors import RequestError
+
+if TYPE_CHECKING:
+    from unsay.core import SamplingParams
+    from unsay.model import Model
+
+DEFAULT_MODEL = "smollm2:135m"
+EXECUTORS = ("native", "reference", "null")
+
+_SAMPLING = (
+    ("temperature", float, "0 always takes the likeliest token (default 0.7)"),
+    ("top-k", int, "keep only the K likeliest tokens; 0 is off (default 0)"),
+    ("top-p", float, "keep the likeliest tokens that together have this probability; 1 is off (default 1)"),
+    ("min-p", float, "keep tokens at least this likely relative to the likeliest; 0 is off (default 0)"),
+    ("repetition-penalty", float, "divide logits of tokens already there; 1 is off (default 1)"),
+    ("presence-penalty", float, "subtract from logits of tokens already there; 0 is off (default 0)"),
+    ("frequency-penalty", float, "subtract this times how often a token is there; 0 is off (default 0)"),
+    ("seed", int, "the same seed and prompt give the same answer (default 0)"),
+    ("max-tokens", int, "most tokens of an answer (default 512)"),
+)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """--model, --threads, --target, --executor."""
+    group = parser.add_argument_group("model")
+    known = f"a known model (`unsay list`) or the path of a .gguf file (default {DEFAULT_MODEL})"
+    group.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help=known)
+    group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
+    group.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
+    group.add_argument("--executor", choices=EXECUTORS, default="native", help="what computes (default native)")
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """--temperature, --seed, --stop and the others of SamplingParams."""
+    group = parser.add_argument_group("sampling")
+    for name, kind, text in _SAMPLING:
+        group.add_argument(f"--{name}", type=kind, metavar="N" if kind is int else "X", help=text)
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer before this text; repeatable")
+    group.add_argument("--ignore-eos", action="store_true", default=None, help="go on when the model would end")
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help="print JSON, one value a line")
+
+
+def sampling_fields(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of SamplingParams that were given."""
+    names = [name.replace("-", "_") for name, _, _ in _SAMPLING] + ["ignore_eos"]
+    fields = {name: value for name in names if (value := getattr(args, name)) is not None}
+    if args.stop:
+        fields["stop"] = tuple(args.stop)
+    return fields
+
+
+def sampling_params(args: argparse.Namespace) -> SamplingParams:
+    """The options as SamplingParams; what is not given keeps its default."""
+    from unsay.core import SamplingParams
+
+    return SamplingParams(**sampling_fields(args))
+
+
+def load_model(args: argparse.Namespace) -> Model:
+    """The model the options name, with progress bars while it is fetched and compiled."""
+    from unsay.cli.output import progress_bars
+    from unsay.model import load
+
+    if args.threads is not None and args.threads < 1:
+        raise RequestError(f"--threads {args.threads}: it must be 1 or more")
+    with progress_bars() as progress:
+        return load(args.model, target=args.target, num_threads=args.threads, executor=args.executor, progress=progress)

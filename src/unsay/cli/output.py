@@ -1,0 +1,47 @@
+"""Everything verbs write goes through here: results to stdout, the rest to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unsay.core import Progress
+
+
+def write(text: str) -> None:
+    """Text to stdout at once, as it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_line(text: str = "") -> None:
+    """A line to stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def write_json(value: object) -> None:
+    """One JSON value on a line of its own, at once."""
+    write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def write_error(text: str) -> None:
+    """A line to stderr."""
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def progress_bars() -> Generator[Progress | None]:
+    """Bars on stderr, one per kind of work, gone when all is done; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from unsay.cli.bars import Bars
+
+    with Bars() as bars:
+        yield bars.report
