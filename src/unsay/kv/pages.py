@@ -1,0 +1,96 @@
+"""The pool KV pages are taken from: one anonymous mapping, committed by the system only where it is written."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsay.errors import RequestError
+
+_MAP_NORESERVE = 0x4000
+_NUM_WARM_PAGES = 8
+"""Freed pages kept committed, so that a rollback followed by the same number of tokens faults nothing in."""
+
+
+class PagePool:
+    """`capacity_pages` pages of `page_bytes`, each free or in use; the caller serialises the calls (kv.tree's lock).
+
+    memory: uint8 [capacity, page_bytes]. A page never used, and a freed one beyond the few kept warm, takes no
+    memory of the machine and reads zero; a page allocated again may hold the bytes of its last life.
+    """
+
+    def __init__(self, page_bytes: int, capacity_pages: int) -> None:
+        assert page_bytes > 0 and page_bytes % mmap.PAGESIZE == 0, (page_bytes, mmap.PAGESIZE)
+        if capacity_pages < 1:
+            raise RequestError(f"a KV pool of {capacity_pages} pages holds nothing: give at least 1 page (16 tokens)")
+        self.page_bytes = page_bytes
+        self.capacity = capacity_pages
+        self._map = _map_lazily(page_bytes * capacity_pages)
+        self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8).reshape(capacity_pages, page_bytes)
+        self._in_use = bytearray(capacity_pages)
+        self._num_touched = 0
+        self._warm: list[int] = []
+        self._cold: list[int] = []
+
+    @property
+    def num_used(self) -> int:
+        """Pages allocated and not freed."""
+        return self._num_touched - self.num_warm - len(self._cold)
+
+    @property
+    def num_warm(self) -> int:
+        """Free pages that still take memory of the machine."""
+        return len(self._warm)
+
+    def is_used(self, page: int) -> bool:
+        """Whether this page is allocated."""
+        return self._in_use[page] == 1
+
+    def allocate(self) -> int | None:
+        """Index of a page that is now in use; None when all are."""
+        page = self._pick()
+        if page is not None:
+            self._in_use[page] = 1
+        return page
+
+    def _pick(self) -> int | None:
+        """A warm page before a cold one before one never used."""
+        if self._warm:
+            return self._warm.pop()
+        if self._cold:
+            return self._cold.pop()
+        if self._num_touched == self.capacity:
+            return None
+        self._num_touched += 1
+        return self._num_touched - 1
+
+    def free(self, page: int) -> None:
+        """Take a page back; all but the last few freed go back to the system at once."""
+        assert self._in_use[page] == 1, f"page {page} is free already"
+        self._in_use[page] = 0
+        if len(self._warm) < _NUM_WARM_PAGES:
+            self._warm.append(page)
+        else:
+            self._give_back(page)
+
+    def trim(self) -> None:
+        """Give the warm pages back to the system too, for a process that goes idle."""
+        while self._warm:
+            self._give_back(self._warm.pop())
+
+    def _give_back(self, page: int) -> None:
+        self._map.madvise(mmap.MADV_DONTNEED, page * self.page_bytes, self.page_bytes)
+        self._cold.append(page)
+
+
+def _map_lazily(num_bytes: int) -> mmap.mmap:
+    """Private anonymous memory that counts against nothing until it is written."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    try:
+        return mmap.mmap(-1, num_bytes, flags=flags)
+    except (OSError, OverflowError) as error:
+        raise RequestError(
+            f"no address space for a KV pool of {num_bytes >> 20} MiB ({error}): ask for fewer tokens (kv_tokens)"
+        ) from error
