@@ -32,7 +32,7 @@ _ZEROS: tuple[int, ...] = (0,) * NUM_REGISTERS
 
 
 def check_position(given: object, valid: tuple[int, int], what: str = "position") -> int:
-    """`given` as an int if it is an integer in `valid` (inclusive); else PositionError, for a bool, float or str too."""
+    """`given` as an int if it is an integer in `valid` (inclusive); else PositionError, also for bool and float."""
     try:
         position = operator.index(given)  # pyright: ignore[reportArgumentType]
     except TypeError:
