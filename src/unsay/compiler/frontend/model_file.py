@@ -1,0 +1,147 @@
+"""A checked model file: its values, decoded when asked for, and where its tensors lie.
+
+A front end walks the file and builds a ModelFile; the rest of the compiler reads it and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsay.errors import ModelFileError
+from unsay.isa.formats import DType
+
+BOOL, STRING, ARRAY = 7, 8, 9
+_SCALARS = {
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", BOOL: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+"""NumPy's name of each scalar type of GGUF."""
+SCALAR_BYTES = {kind: int(name[2]) for kind, name in _SCALARS.items()}
+_INTEGERS = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
+_FLOATS = frozenset({6, 12})
+
+FILE_BLOCKS = {
+    DType.F32: (1, 4), DType.F16: (1, 2), DType.BF16: (1, 2),
+    DType.Q4_0: (32, 18), DType.Q4_1: (32, 20), DType.Q8_0: (32, 34),
+}  # fmt: skip
+"""Elements and bytes of a block along K, as it lies in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: shape outermost first ([N, K] for a matrix), `offset` from the start of the file."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where a value lies: [start, end) holds a scalar, a string's bytes, or the items of an array."""
+
+    kind: int
+    item_kind: int
+    count: int
+    start: int
+    end: int
+
+
+class ModelFile:
+    """A checked model file. Values are decoded when asked for; None where the file has no such key.
+
+    Accessors raise ModelFileError when the value is of another type than the one asked for.
+    """
+
+    def __init__(
+        self, path: Path, data: mmap.mmap, fields: Mapping[str, Field], tensors: Mapping[str, TensorInfo]
+    ) -> None:
+        self.path = path
+        self.tensors = tensors
+        self._data = data
+        self._fields = fields
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of all values, in file order."""
+        return tuple(self._fields)
+
+    def integer(self, key: str) -> int | None:
+        """An integer of any width."""
+        field = self._field(key, _INTEGERS, "an integer")
+        return None if field is None else int(self._items(field, field.kind, 1)[0])
+
+    def number(self, key: str) -> float | None:
+        """A float or an integer."""
+        field = self._field(key, _FLOATS | _INTEGERS, "a number")
+        return None if field is None else float(self._items(field, field.kind, 1)[0])
+
+    def boolean(self, key: str) -> bool | None:
+        """A bool, stored as a byte 0 or 1."""
+        field = self._field(key, frozenset({BOOL}), "a bool")
+        if field is None:
+            return None
+        byte = self._data[field.start]
+        if byte > 1:
+            raise ModelFileError(f"{self.path.name}: {key} is the bool {byte}, it must be 0 or 1")
+        return byte == 1
+
+    def text(self, key: str) -> str | None:
+        """A string."""
+        field = self._field(key, frozenset({STRING}), "a string")
+        return None if field is None else self._decode(key, self._data[field.start : field.end])
+
+    def strings(self, key: str) -> tuple[str, ...] | None:
+        """An array of strings."""
+        field = self._field(key, frozenset({ARRAY}), "an array")
+        if field is None:
+            return None
+        if field.item_kind != STRING:
+            raise ModelFileError(f"{self.path.name}: {key} is an array of type {field.item_kind}, strings are needed")
+        blob, items, position = self._data[field.start : field.end], list[bytes](), 0
+        for _ in range(field.count):
+            start = position + 8
+            position = start + int.from_bytes(blob[position:start], "little")
+            items.append(blob[start:position])
+        try:
+            return tuple([item.decode() for item in items])
+        except UnicodeDecodeError as error:
+            raise ModelFileError(f"{self.path.name}: {key} holds bytes that are not UTF-8: {error.reason}") from error
+
+    def integers(self, key: str) -> tuple[int, ...] | None:
+        """An array of integers of any width."""
+        field = self._field(key, frozenset({ARRAY}), "an array")
+        if field is None:
+            return None
+        if field.item_kind not in _INTEGERS:
+            raise ModelFileError(f"{self.path.name}: {key} is an array of type {field.item_kind}, integers are needed")
+        return tuple(self._items(field, field.item_kind, field.count).tolist())
+
+    def data(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor as they lie in the file, uint8 [rows, row_bytes]; a view, nothing is read."""
+        tensor = self.tensors[name]
+        rows = math.prod(tensor.shape[:-1])
+        flat = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
+        return flat.reshape(rows, tensor.num_bytes // rows)
+
+    def _field(self, key: str, kinds: frozenset[int], wanted: str) -> Field | None:
+        field = self._fields.get(key)
+        if field is not None and field.kind not in kinds:
+            raise ModelFileError(f"{self.path.name}: {key} has type {field.kind}, {wanted} is needed")
+        return field
+
+    def _items(self, field: Field, kind: int, count: int) -> NDArray[np.generic]:
+        return np.frombuffer(self._data, _SCALARS[kind], count, field.start)
+
+    def _decode(self, key: str, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise ModelFileError(f"{self.path.name}: {key} is not UTF-8: {error.reason}") from error
