@@ -123,7 +123,9 @@ def exp(x: Float32Array) -> Float32Array:
 
 def silu_mul(gate: Float32Array, up: Float32Array) -> Float32Array:
     """N10: (g / (1 + exp(-g))) * u."""
-    return (gate / (_F32(1) + exp(-gate))) * up
+    denominator = exp(-gate)
+    denominator += _F32(1)
+    return (gate / denominator) * up
 
 
 _AMAX_MIN = _F32(2.0**-100)
