@@ -40,6 +40,11 @@ class PagePool:
         return self._num_touched - self.num_warm - len(self._cold)
 
     @property
+    def num_free(self) -> int:
+        """Pages that can be allocated."""
+        return self.capacity - self.num_used
+
+    @property
     def num_warm(self) -> int:
         """Free pages that still take memory of the machine."""
         return len(self._warm)

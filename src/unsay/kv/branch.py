@@ -1,0 +1,260 @@
+"""A branch of the KV tree: fork, truncate, reserve and commit. The invariants it keeps open kv/tree.py."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unsay.core import PAGE_TOKENS, Int32Array
+from unsay.errors import PositionError
+from unsay.kv.node import NO_PAGE, Node, ancestor, num_pages, path_up
+
+if TYPE_CHECKING:
+    from unsay.kv.tree import KvTree
+
+
+class State(Enum):
+    """What a branch is to its owner and to the tree."""
+
+    LIVE = "in use"
+    PARKED = "not needed now; its pages may be taken"
+    DROPPED = "parked, and its pages were taken"
+    RELEASED = "given back"
+
+
+class Branch:
+    """A sequence of tokens whose keys and values are in the tree. Made by `KvTree.root`, `match` and `fork`.
+
+    length: committed tokens whose rows are here. tip: the node of the last of them. num_reserved: rows open for writing
+    from `length` on. reserved: the pages taken for them; if `is_copying` the first is a copy of the tip.
+    """
+
+    __slots__ = (
+        "__weakref__", "_table", "_table_is_shared", "is_copying", "length", "lost_ids", "num_reserved", "parked_at",
+        "reserved", "state", "tip", "tree",
+    )  # fmt: skip
+
+    def __init__(self, tree: KvTree, tip: Node, length: int) -> None:
+        tip.refs += 1
+        self.tree = tree
+        self.tip = tip
+        self.length = length
+        self.state = State.LIVE
+        self.num_reserved = 0
+        self.reserved: list[int] = []
+        self.is_copying = False
+        self.parked_at = 0
+        self.lost_ids: tuple[int, ...] = ()
+        self._table: Int32Array | None = None
+        self._table_is_shared = False
+        tree.branches.add(self)
+
+    def __del__(self) -> None:
+        if self.holds_nodes:
+            self.tree.abandoned.append((self.tip, self.reserved))
+
+    @property
+    def holds_nodes(self) -> bool:
+        """Whether the branch counts among the holders of its tip."""
+        return self.state in (State.LIVE, State.PARKED)
+
+    def token_ids(self) -> list[int]:
+        """Every token of the branch, also of a dropped one; O(n)."""
+        with self.tree.lock:
+            return list(self.lost_ids) or self._path_ids()
+
+    def token_at(self, position: int) -> int:
+        """The token at `position`, 0..length-1; O(log n)."""
+        assert 0 <= position < self.length, (position, self.length)
+        node = ancestor(self.tip, position // PAGE_TOKENS + 1)
+        return node.tokens[position - node.start]
+
+    def fork(self) -> Branch:
+        """A second branch with the same tokens; O(1). An undo entry is a fork that is kept."""
+        with self.tree.lock:
+            self._close_reservation()
+            child = Branch(self.tree, self.tip, self.length)
+            child._table = self._table
+            child._table_is_shared = self._table_is_shared = True
+            return child
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` tokens, found in O(log n). PositionError unless it is an integer in 0..length."""
+        if type(length) is not int or not 0 <= length <= self.length:
+            raise PositionError(length, (0, self.length), "length")
+        with self.tree.lock:
+            self._close_reservation()
+            tip = ancestor(self.tip, num_pages(length))
+            tip.refs += 1
+            self.tree.unhold(self.tip)
+            self.tip = tip
+            self.length = length
+
+    def reserve(self, num_tokens: int) -> None:
+        """Open rows length..length+num_tokens for writing, in place of an earlier reservation that was not committed.
+
+        Copies the tip if the rows begin in it and it has other holders. Raises OutOfPagesError and changes nothing when
+        the pool is full. Fork, truncate, park and release close a reservation; nothing tells that it was there.
+        """
+        assert num_tokens >= 0, num_tokens
+        with self.tree.lock:
+            self.tree.collect()
+            self._close_reservation()
+            in_tip = self.length % PAGE_TOKENS != 0 and num_tokens > 0
+            is_copying = in_tip and self.tip.refs > 1
+            count = num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying
+            self.reserved = self.tree.take_pages(count)
+            self.is_copying = is_copying
+            self.num_reserved = num_tokens
+            if is_copying:
+                self.tree.pool.memory[self.reserved[0]] = self.tree.pool.memory[self.tip.page]
+            elif in_tip:
+                self._cut_tip()
+            if self.reserved:
+                self._write_table(self.tip.depth - is_copying, self.reserved)
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """The first reserved rows now hold these tokens; what else was reserved is closed."""
+        assert len(token_ids) <= self.num_reserved, (len(token_ids), self.num_reserved)
+        ids = tuple(int(token_id) for token_id in token_ids)
+        with self.tree.lock:
+            if self.is_copying and ids:
+                self._adopt_copy()
+            while ids:
+                if self.length % PAGE_TOKENS == 0:
+                    self._extend_path()
+                num_taken = PAGE_TOKENS - len(self.tip.tokens)
+                self._fill_tip(ids[:num_taken])
+                ids = ids[num_taken:]
+            self._close_reservation()
+
+    def page_table(self) -> Int32Array:
+        """int32 [pages]: the pages of rows 0..length+reserved. A view, valid until the branch changes."""
+        with self.tree.lock:
+            return self._full_table()[: num_pages(self.length + self.num_reserved)]
+
+    def peek_table(self) -> list[int]:
+        """The same for `check`, which holds the lock."""
+        return self._full_table()[: num_pages(self.length + self.num_reserved)].tolist()
+
+    def park(self) -> None:
+        """Nobody needs this branch now: when the pool is full its pages may be taken, never its ids."""
+        with self.tree.lock:
+            if self.state is State.LIVE:
+                self._close_reservation()
+                self.state = State.PARKED
+                self.parked_at = next(self.tree.clock)
+
+    def unpark(self) -> list[int]:
+        """Make the branch usable again. Returns the ids after `length`, whose rows must be computed again."""
+        with self.tree.lock:
+            lost_ids = self.lost_ids
+            if self.state is State.DROPPED:
+                self.tip, self.length = self.tree.longest_prefix(self.tip.origin, lost_ids)
+                self.tip.refs += 1
+                self.lost_ids = ()
+            assert self.state is not State.RELEASED
+            self.state = State.LIVE
+            return list(lost_ids[self.length :])
+
+    def release(self) -> None:
+        """Let go of everything; idempotent. Memory goes back to the system when nobody else holds it."""
+        with self.tree.lock:
+            if self.holds_nodes:
+                self._let_go()
+            self.state = State.RELEASED
+            self.lost_ids = ()
+
+    def drop(self) -> None:
+        """Give up the pages of a parked branch, keep its ids. The lock is held."""
+        assert self.state is State.PARKED, self.state
+        self.lost_ids = tuple(self._path_ids())
+        self._let_go()
+        self.state = State.DROPPED
+
+    def _let_go(self) -> None:
+        """Stop holding the tip; a root that is in no tree takes its place."""
+        self._free_reservation()
+        self.tree.unhold(self.tip)
+        self.tip = Node(self.tip.origin, NO_PAGE)
+        self.length = 0
+        self._table = None
+
+    def _path_ids(self) -> list[int]:
+        pages = [node.tokens for node in path_up(self.tip)]
+        return list(itertools.chain.from_iterable(reversed(pages)))[: self.length]
+
+    def _cut_tip(self) -> None:
+        """Forget the tokens beyond `length` in a tip that is ours alone and about to be written."""
+        if self.tip.is_full:
+            self.tip.unregister()
+        self.tip.tokens = self.tip.tokens[: self.length - self.tip.start]
+
+    def _adopt_copy(self) -> None:
+        """The copy of the tip becomes a node of its own beside it."""
+        shared = self.tip
+        self.tip = Node(shared.origin, self.reserved.pop(0), shared.parent, shared.tokens[: self.length - shared.start])
+        self.tip.refs = 1
+        self.tip.parent.refs += 1
+        self.tree.unhold(shared)
+        self.is_copying = False
+
+    def _extend_path(self) -> None:
+        """A new, empty tip; our reference to the old one becomes its."""
+        self.tip = Node(self.tip.origin, self.reserved.pop(0), self.tip)
+        self.tip.refs = 1
+
+    def _fill_tip(self, ids: tuple[int, ...]) -> None:
+        """Tokens for the next rows of the tip. A full page is registered, or given up for one with the same ids."""
+        self.tip.tokens += ids
+        self.length += len(ids)
+        if self.tip.is_full:
+            twin = self.tip.parent.child(self.tip.tokens)
+            if twin is None:
+                self.tip.register()
+            else:
+                self._move_to(twin)
+
+    def _move_to(self, twin: Node) -> None:
+        """Share `twin`, whose bytes are the same, and free the tip just filled."""
+        twin.refs += 1
+        self.tip.parent.refs -= 1
+        self.tree.pool.free(self.tip.page)
+        self.tip = twin
+        self._write_table(twin.depth - 1, [twin.page])
+
+    def _close_reservation(self) -> None:
+        assert self.state is State.LIVE, f"the branch is {self.state.value}"
+        self._free_reservation()
+
+    def _free_reservation(self) -> None:
+        """Give back what was reserved and not committed; a copy's place in the table is the tip's again."""
+        self.tree.free_pages(self.reserved)
+        if self.is_copying:
+            self._write_table(self.tip.depth - 1, [self.tip.page])
+        self.reserved = []
+        self.num_reserved = 0
+        self.is_copying = False
+
+    def _write_table(self, start: int, pages: list[int]) -> None:
+        """Set table entries from `start` on, in an array no other branch reads."""
+        table = self._full_table()
+        end = start + len(pages)
+        if self._table_is_shared or end > len(table):
+            table = np.empty(max(len(table), end + end // 2), np.int32)
+            table[:start] = self._full_table()[:start]
+            self._table = table
+            self._table_is_shared = False
+        table[start:end] = pages
+
+    def _full_table(self) -> Int32Array:
+        """The table, at least as long as the path; made from the path the first time."""
+        if self._table is None:
+            pages = [node.page for node in path_up(self.tip)]
+            self._table = np.array(pages[::-1], np.int32)
+            self._table_is_shared = False
+        return self._table
