@@ -1,0 +1,168 @@
+"""The chat template of a model file: messages to spans of (text, special), by minijinja.
+
+A template is a program from a stranger, and a message is text from another. So that neither can do harm:
+
+- The template gets fuel (every operation and every byte it makes costs some), no loader, immutable arguments, and runs
+  on a thread with a deep stack, since parsing recurses as deep as the template is long.
+- Text of a message can never become a control token: the spans returned say which text is the template's own.
+  They are found by rendering with random marks around every content, which nobody can have written beforehand.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+import minijinja
+
+from unsay.errors import RequestError, TemplateError
+from unsay.image import VocabSpec
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+"""For a model file without a template: `role: content` and an empty line for each message."""
+
+MAX_TEMPLATE_BYTES = 65536
+_FUEL = 200_000
+_FUEL_PER_CHARACTER = 16
+_STACK_BYTES = 64 << 20
+_ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+
+Span = tuple[str, bool]
+Message = Mapping[str, object]
+T = TypeVar("T")
+
+
+class ChatTemplate:
+    """Used by one thread at a time (a lock sees to it). Raises TemplateError if the template does not compile."""
+
+    def __init__(self, spec: VocabSpec) -> None:
+        source = PLAIN_TEMPLATE if spec.chat_template is None else spec.chat_template
+        size = len(source.encode("utf-8", errors="replace"))
+        if size > MAX_TEMPLATE_BYTES:
+            raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
+        self._is_plain = spec.chat_template is None
+        self._special = _special_names(spec)
+        self._constants = {
+            "bos_token": _token_text(spec, spec.bos_id),
+            "eos_token": _token_text(spec, spec.eos_id),
+            "tools": None,
+            "documents": None,
+            "raise_exception": _raise_exception,
+        }
+        self._lock = threading.Lock()
+        self._environment = minijinja.Environment(trim_blocks=True, lstrip_blocks=True)
+        _on_deep_stack(lambda: self._environment.add_template("chat", source))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model file has no template and PLAIN_TEMPLATE stands in for it."""
+        return self._is_plain
+
+    def spans(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[Span]:
+        """The rendered conversation in pieces: (text, whether special tokens in it count).
+
+        messages: {"role": ..., "content": ...} each. The pieces join to what the template makes of them.
+        Raises TemplateError if the template fails, RequestError for a malformed message.
+        """
+        checked = [_checked(message) for message in messages]
+        rendered = self._render(checked, add_generation_prompt)
+        mark = f"\ue000{secrets.randbelow(10**20):020d}\ue001"
+        wrapped = [{**message, "content": _wrap(message["content"], mark)} for message in checked]
+        pieces = self._render(wrapped, add_generation_prompt).split(mark)
+        if len(pieces) % 2 == 1 and "".join(pieces) == rendered:
+            return [(text, index % 2 == 0) for index, text in enumerate(pieces) if text]
+        return self._spans_of_transformed(checked, add_generation_prompt, mark)
+
+    def _spans_of_transformed(
+        self, messages: Sequence[dict[str, str]], add_generation_prompt: bool, mark: str
+    ) -> list[Span]:
+        """For a template that looks into contents: names of special tokens in them are broken up by marks.
+
+        It then sees names it cannot recognise, and every piece may be read for special tokens: none spans a mark.
+        """
+        broken = [{**message, "content": self._break_names(message["content"], mark)} for message in messages]
+        return [(text, True) for text in self._render(broken, add_generation_prompt).split(mark) if text]
+
+    def _break_names(self, content: str, mark: str) -> str:
+        def broken(found: re.Match[str]) -> str:
+            if len(found[0]) == 1:
+                raise TemplateError(f"the chat template alters messages, and one holds the special token {found[0]!r}")
+            return mark + mark.join(found[0]) + mark
+
+        return self._special.sub(broken, content)
+
+    def _render(self, messages: Sequence[dict[str, str]], add_generation_prompt: bool) -> str:
+        size = sum(len(message["content"]) for message in messages)
+        values = {
+            **self._constants,
+            "messages": tuple(MappingProxyType(message) for message in messages),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        with self._lock:
+            self._environment.fuel = _FUEL + _FUEL_PER_CHARACTER * size
+            return _on_deep_stack(lambda: self._environment.render_template("chat", **values))
+
+
+def _wrap(content: str, mark: str) -> str:
+    """Marks around the content but inside its outer white space, so that a template may trim it."""
+    core = content.strip()
+    if not core:
+        return content
+    start = content.index(core)
+    return f"{content[:start]}{mark}{core}{mark}{content[start + len(core) :]}"
+
+
+def _checked(message: Message) -> dict[str, str]:
+    role, content = message.get("role"), message.get("content")
+    if set(message) != {"role", "content"} or not isinstance(role, str) or not isinstance(content, str):
+        raise RequestError(f"a message is two texts, 'role' and 'content'; this one has {sorted(message)}")
+    if not _ROLE.fullmatch(role):
+        raise RequestError(f"role {role!r} is not a word of at most 32 letters, digits, '_' and '-'")
+    return {"role": role, "content": content}
+
+
+def _special_names(spec: VocabSpec) -> re.Pattern[str]:
+    names = [token for token, kind in zip(spec.tokens, spec.token_types, strict=True) if kind in (3, 4) and token]
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+
+def _token_text(spec: VocabSpec, token_id: int | None) -> str:
+    return "" if token_id is None else spec.tokens[token_id]
+
+
+def _raise_exception(text: str) -> str:
+    raise ValueError(text)
+
+
+_stack_size_lock = threading.Lock()
+
+
+def _on_deep_stack(work: Callable[[], T]) -> T:
+    """Run `work` on a thread of its own with a stack no template of the allowed size can overflow."""
+    results: list[T] = []
+    errors: list[str] = []
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except (minijinja.TemplateError, ValueError) as error:
+            errors.append(str(error).split("\n", 1)[0])
+
+    with _stack_size_lock:
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            thread = threading.Thread(target=body, name="unsay-template")
+            thread.start()
+        finally:
+            threading.stack_size(before)
+    thread.join()
+    if errors:
+        raise TemplateError(f"the chat template of the model failed: {errors[0]}")
+    return results[0]
