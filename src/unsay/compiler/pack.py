@@ -1,7 +1,8 @@
 """Writes the packed weights: carries out a PackingPlan (lower/plan.py) in the layouts of isa/formats.py.
 
 Tensor by tensor and at most CHUNK_BYTES at a time, straight into the file, so memory stays flat whatever the model.
-Nothing is computed but the rope table: weights are moved, never requantised.
+Nothing is computed but the rope table: weights are moved, never requantised. That each tensor is in the file, with the
+shape and type the plan says, was checked when the graph was built; here it is asserted.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.compiler.frontend.model_file import FILE_BLOCKS, ModelFile, TensorInfo
+from unsay.compiler.frontend.model_file import FILE_BLOCKS, ModelFile
 from unsay.compiler.lower.plan import PackedMatrix, PackedVector, PackingPlan, PlanEntry, RopeTable, Source
 from unsay.compiler.rope import rope_rows
 from unsay.core import Float32Array, Progress
-from unsay.errors import ModelFileError, UnsupportedError
-from unsay.isa.formats import FLOAT_WEIGHTS, ROW_GROUP, DType, padded_rows
+from unsay.isa.formats import ROW_GROUP, DType, padded_rows
 
 LAYOUT_VERSION = 1
 """Part of the name of a packed file; raised when a layout of isa/formats.py, or the rope table, changes."""
@@ -45,22 +45,6 @@ _PACKED_BLOCK = {
 
 RowMap: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 """For each packed row: which source it comes from (-1: a zero row), and which row of that."""
-
-
-def check_sources(plan: PackingPlan, file: ModelFile) -> None:
-    """Every tensor the plan names is in the file with the shape and type planned; raises ModelFileError."""
-    for entry in plan.entries:
-        if isinstance(entry, PackedMatrix):
-            for source in entry.sources:
-                tensor = _tensor(file, source, (source.num_rows, entry.num_columns))
-                if tensor.dtype is not entry.dtype:
-                    raise UnsupportedError(
-                        f"{file.path.name}: {source.tensor} is {tensor.dtype.name} beside {entry.dtype.name} parts"
-                    )
-        elif isinstance(entry, PackedVector):
-            for source in entry.sources:
-                if _tensor(file, source, (source.num_rows,)).dtype not in FLOAT_WEIGHTS:
-                    raise UnsupportedError(f"{file.path.name}: the vector {source.tensor} is quantised")
 
 
 def write_packed(plan: PackingPlan, file: ModelFile, out: BinaryIO, progress: Progress | None = None) -> None:
@@ -130,6 +114,9 @@ def _alternate(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 def _matrix_pieces(entry: PackedMatrix, file: ModelFile) -> Iterator[bytes]:
     origin, rows = matrix_rows(entry)
+    for source in entry.sources:
+        tensor = file.tensors[source.tensor]
+        assert tensor.dtype is entry.dtype and tensor.shape == (source.num_rows, entry.num_columns), (entry, tensor)
     sources = [file.data(source.tensor) for source in entry.sources]
     block, block_bytes = FILE_BLOCKS[entry.dtype]
     row_bytes = entry.num_columns // block * block_bytes
@@ -144,25 +131,15 @@ def _matrix_pieces(entry: PackedMatrix, file: ModelFile) -> Iterator[bytes]:
 
 
 def _vector(source: Source, file: ModelFile) -> Float32Array:
+    tensor = file.tensors[source.tensor]
+    assert tensor.shape == (source.num_rows,), (source, tensor)
     raw = file.data(source.tensor).reshape(-1)
-    dtype = file.tensors[source.tensor].dtype
-    match dtype:
+    match tensor.dtype:
         case DType.F32:
             values = raw.view("<f4")
         case DType.F16:
             values = raw.view("<f2").astype(np.float32)
         case _:
-            assert dtype is DType.BF16, dtype
+            assert tensor.dtype is DType.BF16, tensor
             values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
     return values[source_rows(source)]
-
-
-def _tensor(file: ModelFile, source: Source, shape: tuple[int, ...]) -> TensorInfo:
-    tensor = file.tensors.get(source.tensor)
-    if tensor is None:
-        raise ModelFileError(f"{file.path.name}: the tensor {source.tensor} is missing")
-    if tensor.shape != shape:
-        raise ModelFileError(
-            f"{file.path.name}: {source.tensor} is {list(tensor.shape)}, the model needs {list(shape)}"
-        )
-    return tensor

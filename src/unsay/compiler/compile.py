@@ -1,0 +1,74 @@
+"""From a model file to an image ready to run: taken from the cache, or made by `pipeline.build_image` and kept there.
+
+An image is named by what it depends on: the bytes of the model file, the target, the limits of a step, and the
+compiler itself. A warm start reads no weights and imports neither the compiler's passes nor llvmlite.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unsay.cachedir import cache_root
+from unsay.compiler.cache import exclusive, find_image, model_digest
+from unsay.compiler.limits import LIMITS
+from unsay.image import IMAGE_VERSION, ImageFiles
+from unsay.isa.targets import find_target
+
+if TYPE_CHECKING:
+    from unsay.core import Progress
+
+_PACKAGE = Path(__file__).parent.parent
+_SOURCES = ("compiler", "isa", "image.py")
+"""What decides the bytes of an image, under src/unsay."""
+
+
+def compile_model(source: Path, *, target: str, progress: Progress | None = None) -> ImageFiles:
+    """The image of a model file for one target; made if the cache has none, by one process at a time.
+
+    Raises ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or CacheError.
+    """
+    find_target(target)
+    root = cache_root()
+    digest = model_digest(root, source, progress)
+    key = image_key(digest, target)
+    if image := find_image(root, key):
+        return image
+    with exclusive(root, digest) as work:
+        if image := find_image(root, key):
+            return image
+        from unsay.compiler.pipeline import Job, build_image
+
+        return build_image(Job(source, digest, target, key, root, work, progress))
+
+
+def image_key(model_sha256: str, target: str) -> str:
+    """Name of an image in the cache."""
+    parts = (model_sha256, target, IMAGE_VERSION, compiler_version(), LIMITS)
+    return f"{target}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
+
+
+@cache
+def compiler_version() -> str:
+    """sha256 over the compiler's sources and llvmlite's version file, in hex."""
+    digest = hashlib.sha256()
+    for path in [*_source_files(), _llvmlite_version_file()]:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _source_files() -> list[Path]:
+    places = [_PACKAGE / name for name in _SOURCES]
+    found = [[place] if place.is_file() else place.rglob("*.py") for place in places]
+    return sorted(path for paths in found for path in paths)
+
+
+def _llvmlite_version_file() -> Path:
+    """Found without importing llvmlite, which takes longer than everything else here."""
+    spec = importlib.util.find_spec("llvmlite")
+    assert spec is not None and spec.origin is not None, "llvmlite is a dependency of this package"
+    return Path(spec.origin).with_name("_version.py")

@@ -1,0 +1,119 @@
+"""The compiler's table of contents: the steps from a model file to an image, in order, one line each."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from unsay.compiler.cache import store_image, store_weights
+from unsay.compiler.codegen.emit import Code, emit, scratch_bytes
+from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
+from unsay.compiler.frontend.gguf import open_gguf
+from unsay.compiler.frontend.model_file import ModelFile
+from unsay.compiler.ir.core import Graph
+from unsay.compiler.ir.types import TensorType
+from unsay.compiler.limits import LIMITS
+from unsay.compiler.lower import Lowered, lower
+from unsay.compiler.models import build_graph
+from unsay.compiler.pack import LAYOUT_VERSION, write_packed
+from unsay.compiler.passes import run_passes
+from unsay.compiler.verify.spec import verify
+from unsay.core import Progress
+from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec, VocabSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to make, and where: `work` is ours alone until the image is stored under `image_key`."""
+
+    source: Path
+    source_sha256: str
+    target: str
+    image_key: str
+    cache_root: Path
+    work: Path
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model file, checked and described."""
+
+    file: ModelFile
+    spec: ModelSpec
+    vocab: VocabSpec
+
+
+def build_image(job: Job) -> ImageFiles:
+    """Compile the model and store the image."""
+    loaded = load(job.source)
+    graph = to_graph(loaded)
+    graph = run_passes(graph)
+    verify(graph)
+    lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
+    code = emit_code(lowered, loaded.spec, job.target)
+    return store(job, loaded, lowered, code)
+
+
+def load(source: Path) -> Loaded:
+    """Open the file; raises ModelFileError or UnsupportedError."""
+    file = open_gguf(source)
+    loaded = Loaded(file, model_spec(file), vocab_spec(file))
+    check_vocabulary(file, loaded.spec, loaded.vocab)
+    return loaded
+
+
+def to_graph(loaded: Loaded) -> Graph:
+    """The unfused graph of the file's architecture."""
+    types = {name: TensorType(tensor.shape, tensor.dtype) for name, tensor in loaded.file.tensors.items()}
+    return build_graph(loaded.spec, types, LIMITS.max_tokens, LIMITS.max_rows)
+
+
+def emit_code(lowered: Lowered, spec: ModelSpec, target: str) -> Code:
+    """Machine code of the program for one target."""
+    return emit(
+        lowered.program,
+        spec,
+        target,
+        max_tokens=LIMITS.max_tokens,
+        max_rows=LIMITS.max_rows,
+        max_threads=LIMITS.max_threads,
+        scratch_offset=lowered.arena_bytes,
+    )
+
+
+def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
+    """Weights first, then the image that names them."""
+    plan = lowered.plan
+    weights = store_weights(
+        job.cache_root,
+        job.work,
+        weights_key(job.source_sha256, plan.digest()),
+        plan.total_bytes,
+        lambda out: write_packed(plan, loaded.file, out, job.progress),
+    )
+    manifest = Manifest(
+        version=IMAGE_VERSION,
+        spec=loaded.spec,
+        target=job.target,
+        source_sha256=job.source_sha256,
+        weights=weights,
+        weights_bytes=plan.total_bytes,
+        arena_bytes=lowered.arena_bytes + scratch_bytes(loaded.spec, LIMITS.max_tokens, LIMITS.max_threads),
+        max_tokens=LIMITS.max_tokens,
+        max_threads=LIMITS.max_threads,
+        entry=code.entry,
+    )
+    contents = {
+        "manifest.json": manifest.to_json().encode(),
+        "program.avm": lowered.program.to_bytes(),
+        "code.bin": code.blob,
+        "tokenizer.json": loaded.vocab.to_json().encode(),
+    }
+    return store_image(job.cache_root, job.work, job.image_key, contents)
+
+
+def weights_key(source_sha256: str, plan_digest: str) -> str:
+    """Name of a packed file: the model's bytes, the layouts, and what lies where."""
+    return hashlib.sha256(f"{source_sha256} {LAYOUT_VERSION} {plan_digest}".encode()).hexdigest()[:40]
