@@ -1,0 +1,90 @@
+"""Checks a graph against the table of operations and the invariants of ir/core.py."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from unsay.compiler.dialect.ops import BY_NAME, Op
+from unsay.compiler.ir.core import Graph, Operation, Value
+from unsay.errors import IrError
+
+
+def verify(graph: Graph, checked: set[Operation] | None = None) -> None:
+    """Raise IrError for the first broken rule, with the place in the text the operation came from.
+
+    Operations in `checked` are not checked against the table again, and those that pass are added: the types
+    an operation was checked with never change (Graph.replace).
+    """
+    checked = set() if checked is None else checked
+    defined: set[Value] = set()
+    names: set[str] = set()
+    for operation in graph.operations:
+        _check_operands(operation, defined)
+        if operation not in checked:
+            _check_located(operation, graph)
+            checked.add(operation)
+        defined.update(operation.results)
+        for value in operation.results:
+            if value.name in names:
+                raise IrError(f"%{value.name} is defined twice", *operation.location)
+            names.add(value.name)
+    _check_uses(graph)
+
+
+def _check_operands(operation: Operation, defined: set[Value]) -> None:
+    for operand in operation.operands:
+        if operand not in defined:
+            raise IrError(f"{operation.kind}: %{operand.name} is not defined before", *operation.location)
+
+
+def _check_located(operation: Operation, graph: Graph) -> None:
+    try:
+        _check_operation(operation, graph)
+    except IrError as error:
+        raise IrError(f"{operation.kind}: {error}", *operation.location) from error
+
+
+def _check_operation(operation: Operation, graph: Graph) -> None:
+    op = BY_NAME.get(operation.kind)
+    if op is None:
+        raise IrError(f"no such operation, known are {', '.join(BY_NAME)}")
+    count = len(operation.operands)
+    if not op.min_operands <= count <= len(op.operands):
+        raise IrError(f"takes ({', '.join(op.operands)}), got {count} operands")
+    _check_attributes(operation, op)
+    types = tuple(value.type for value in operation.results)
+    if op.rule is None:
+        if len(types) != len(op.results):
+            raise IrError(f"has {len(op.results)} results, got {len(types)}")
+        return
+    inferred = op.rule([operand.type for operand in operation.operands], operation.attributes, graph.dims)
+    if types != inferred:
+        raise IrError(f"results are {', '.join(map(str, inferred))}, not {', '.join(map(str, types))}")
+
+
+def _check_attributes(operation: Operation, op: Op) -> None:
+    wanted = {attribute.name for attribute in op.attributes}
+    if operation.attributes.keys() != wanted:
+        raise IrError(f"attributes are {sorted(wanted)}, got {sorted(operation.attributes)}")
+    for attribute in op.attributes:
+        value = operation.attributes[attribute.name]
+        if type(value) is not attribute.kind:
+            raise IrError(f"{attribute.name} must be of {attribute.kind.__name__}, got {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise IrError(f"{attribute.name} must be finite, got {value!r}")
+        if attribute.choices and value not in attribute.choices:
+            raise IrError(f"{attribute.name} must be one of {list(attribute.choices)}, got {value!r}")
+    for invariant in op.attribute_invariants:
+        if not invariant.holds(operation.attributes):
+            raise IrError(f"must hold: {invariant.text}; got {operation.attributes}")
+
+
+def _check_uses(graph: Graph) -> None:
+    uses: Counter[tuple[Value, Operation]] = Counter()
+    for operation in graph.operations:
+        uses.update((operand, operation) for operand in operation.operands)
+    recorded = Counter(
+        (value, user) for operation in graph.operations for value in operation.results for user in value.uses
+    )
+    assert uses == recorded, f"def-use chains of {graph.name} are broken"

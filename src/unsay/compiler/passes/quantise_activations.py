@@ -1,0 +1,31 @@
+"""Gives every product with a quantised weight a quantised operand.
+
+    linear(x, w, ...)   :=   linear(quantise(x), w, ...)        w quantised
+
+This is a definition, not an equality: it is where the arithmetic of docs/numerics.md N3 and N4 enters.
+Everything after it keeps the bits.
+"""
+
+from __future__ import annotations
+
+from unsay.compiler.dialect.ops import emit
+from unsay.compiler.ir.core import Graph, Operation
+from unsay.isa.formats import QUANTISED_WEIGHTS, DType
+
+
+def quantise_activations(graph: Graph) -> int:
+    """Number of products changed."""
+    products = [operation for operation in graph.operations if _needs_quantised(operation)]
+    for operation in products:
+        x, *others = operation.operands
+        quantised = emit(graph, "quantise", x, name=f"{x.name}.q8a", before=operation)
+        y = emit(graph, "linear", quantised, *others, name=operation.result.name, before=operation)
+        graph.substitute(operation, (y,))
+    return len(products)
+
+
+def _needs_quantised(operation: Operation) -> bool:
+    if operation.kind != "linear":
+        return False
+    x, w = operation.operands[:2]
+    return x.type.dtype is DType.F32 and w.type.dtype in QUANTISED_WEIGHTS

@@ -1,0 +1,159 @@
+"""What a graph may contain on its way down: four levels, each with its operations and its rules.
+
+    semantic    what the model computes; no quantised activations
+    quantised   every product with a quantised weight has a quantised operand: the arithmetic is now fixed
+    fused       operations that one AVM instruction carries out
+    lowerable   nothing is left that `lower` cannot place in memory or has no instruction for
+
+A pass states the level it takes and the level it leaves; `check` runs on both (passes/pipeline.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeAlias
+
+from unsay.compiler.dialect.ops import BY_NAME, OPS
+from unsay.compiler.dialect.verifier import verify
+from unsay.compiler.ir.core import Graph, Operation, Value
+from unsay.compiler.ir.types import ROW
+from unsay.errors import IrError
+from unsay.isa.formats import QUANTISED_WEIGHTS, ROW_GROUP, DType
+
+
+class Level(IntEnum):
+    """How far down a graph is."""
+
+    SEMANTIC = 0
+    QUANTISED = 1
+    FUSED = 2
+    LOWERABLE = 3
+
+
+Rule: TypeAlias = Callable[[Graph], None]
+
+_FUSED = frozenset(op.name for op in OPS)
+_QUANTISED = frozenset(op.name for op in OPS if not op.fused)
+_OPERATIONS: dict[Level, frozenset[str]] = {
+    Level.SEMANTIC: _QUANTISED - {"quantise"},
+    Level.QUANTISED: _QUANTISED,
+    Level.FUSED: _FUSED,
+    Level.LOWERABLE: _FUSED - {"silu", "mul"},
+}
+
+_NORMS = frozenset({"rms_norm", "layer_norm"})
+_PRODUCTS = {"linear": ((0, 1),), "linear_add": ((1, 2),), "qkv": ((0, 1),), "ffn": ((1, 2),)}
+"""Operations with a matrix product: pairs of (activation, weight) operand."""
+
+
+def check(graph: Graph, level: Level, checked: set[Operation] | None = None) -> None:
+    """Raise IrError unless the graph is well formed and legal at this level; `checked` as in dialect.verifier."""
+    verify(graph, checked)
+    allowed = _OPERATIONS[level]
+    for operation in graph.operations:
+        if operation.kind not in allowed:
+            _refuse(operation, f"not allowed at level {level.name.lower()}")
+    for rule in _RULES[level]:
+        rule(graph)
+
+
+def is_last_use(graph: Graph, value: Value, operation: Operation) -> bool:
+    """Whether nothing reads the value after `operation`, and `operation` reads it once."""
+    readers = _readers(value)
+    others = [reader for reader in readers if reader is not operation]
+    if len(readers) - len(others) != 1:
+        return False
+    position = graph.operations.index(operation)
+    return all(graph.operations.index(reader) < position for reader in others)
+
+
+def _readers(value: Value) -> list[Operation]:
+    """Who reads the value's memory: its users, and those of rows selected from it, which are no copy."""
+    selected = [reader for user in value.uses if user.kind == "select_rows" for reader in _readers(user.result)]
+    return [*value.uses, *selected]
+
+
+def _one_result(graph: Graph) -> None:
+    """Exactly one output, at the end; each layer attends once."""
+    outputs = [operation for operation in graph.operations if operation.kind == "output"]
+    if len(outputs) != 1 or graph.operations[-1] is not outputs[0]:
+        raise IrError(f"graph {graph.name} must end in its only output, it has {len(outputs)}")
+    layers = [operation.integer("layer") for operation in graph.operations if operation.kind == "attention"]
+    if sorted(layers) != list(range(len(layers))):
+        raise IrError(f"the layers that attend must be 0..{len(layers) - 1}, each once, got {layers}")
+
+
+def _no_quantised_activations(graph: Graph) -> None:
+    for operation in graph.operations:
+        if any(value.type.dtype is DType.Q8A for value in operation.results):
+            _refuse(operation, "no quantised activations at level semantic")
+
+
+def _operands_quantised(graph: Graph) -> None:
+    for operation in graph.operations:
+        for x, w in _PRODUCTS.get(operation.kind, ()):
+            quantised = operation.operands[w].type.dtype in QUANTISED_WEIGHTS
+            if quantised != (operation.operands[x].type.dtype is DType.Q8A):
+                _refuse(operation, f"%{operation.operands[x].name} must be q8a exactly when the weight is quantised")
+
+
+def _in_place_is_safe(graph: Graph) -> None:
+    """An operation that writes over an operand is the last to read it, and does not read it twice."""
+    for operation in graph.operations:
+        index = BY_NAME[operation.kind].in_place
+        if index is not None and not is_last_use(graph, operation.operands[index], operation):
+            _refuse(operation, f"writes over %{operation.operands[index].name}, which is read again")
+
+
+def _rope_pairs_adjacent(graph: Graph) -> None:
+    for operation in graph.operations:
+        if operation.kind not in ("rope", "qkv"):
+            continue
+        layout = operation.results[0].type.layout
+        if (operation.string("pairing") == "adjacent") != (layout == ROW):
+            _refuse(operation, "pairs are not adjacent in memory; run pair_rope_rows")
+
+
+def _memory_is_plain(graph: Graph) -> None:
+    """select_rows has no memory of its own, q, k, v of a qkv share one tensor, logits are written by a product."""
+    for operation in graph.operations:
+        users = [user.kind for value in operation.results for user in value.uses]
+        if operation.kind == "select_rows" and not set(users) <= _NORMS:
+            _refuse(operation, f"only norms can read selected rows, got {users}")
+        if operation.kind == "qkv" and set(users) - {"attention"}:
+            _refuse(operation, f"only attention can read q, k and v, got {users}")
+        if operation.kind == "output":
+            logits = operation.operands[0]
+            if logits.producer.kind != "linear" or len(logits.uses) != 1:
+                _refuse(operation, f"%{logits.name} must be a linear that only output reads")
+
+
+def _rows_are_whole_groups(graph: Graph) -> None:
+    """Kernels write whole groups of 16 columns; the logits alone are padded."""
+    for operation in graph.operations:
+        for value in operation.results:
+            width = value.type.dims[-1]
+            logits = any(user.kind == "output" for user in value.uses)
+            activation = operation.kind not in ("weight", "tokens") and not logits
+            if activation and (not isinstance(width, int) or width % ROW_GROUP):
+                _refuse(operation, f"rows of {value.type} must be a multiple of {ROW_GROUP}")
+
+
+def _refuse(operation: Operation, message: str) -> None:
+    raise IrError(f"{operation!r}: {message}", *operation.location)
+
+
+_RULES: dict[Level, tuple[Rule, ...]] = {
+    Level.SEMANTIC: (_one_result, _no_quantised_activations),
+    Level.QUANTISED: (_one_result, _operands_quantised),
+    Level.FUSED: (_one_result, _operands_quantised),
+    Level.LOWERABLE: (
+        _one_result,
+        _operands_quantised,
+        _in_place_is_safe,
+        _rope_pairs_adjacent,
+        _memory_is_plain,
+        _rows_are_whole_groups,
+    ),
+}
