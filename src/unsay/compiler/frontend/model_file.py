@@ -69,6 +69,7 @@ class ModelFile:
         self._data = data
         self._fields = fields
 
+    @property
     def keys(self) -> tuple[str, ...]:
         """Names of all values, in file order."""
         return tuple(self._fields)

@@ -1,0 +1,370 @@
+"""The GGUF reader: valid files agree with the `gguf` package, hostile ones get a typed error at once and no memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.compiler.frontend.gguf_bytes import (
+    ARRAY,
+    BOOL,
+    F32,
+    I32,
+    STRING,
+    U8,
+    U32,
+    U64,
+    array,
+    key,
+    string,
+    tensor,
+    value,
+)
+from tests.compiler.frontend.gguf_bytes import gguf as gguf_file
+from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
+from unsay.compiler.frontend.gguf import MAX_ITEMS, MAX_KEYS, MAX_TENSORS, open_gguf
+from unsay.errors import ModelFileError, ModelNotFoundError, UnsupportedError
+
+MAX_SECONDS = 0.1
+MAX_BYTES = 1 << 20
+BIG = (2**31, 2**32, 2**63, 2**64 - 1)
+
+
+def read_everything(path: Path) -> None:
+    """All that `unsay` ever asks of a file's header."""
+    file = open_gguf(path)
+    for name in file.tensors:
+        file.data(name)
+    check_vocabulary(file, model_spec(file), vocab_spec(file))
+
+
+def refusal(tmp_path: Path, content: bytes, read: Callable[[Path], object] = open_gguf) -> ModelFileError:
+    """The error for this file; fails if it takes long or much memory to find."""
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(content)
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        with pytest.raises(ModelFileError) as caught:
+            read(path)
+        seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seconds < MAX_SECONDS, f"{seconds:.3f} s for {caught.value}"
+    assert peak < MAX_BYTES + len(content), f"{peak} bytes for {caught.value}"
+    assert len(str(caught.value)) < 400
+    return caught.value
+
+
+# valid files
+
+
+def test_agrees_with_the_gguf_package_on_every_value_and_tensor(tiny_variant_path: Path) -> None:
+    ours, oracle = open_gguf(tiny_variant_path), gguf.GGUFReader(tiny_variant_path)
+    assert [name for name in oracle.fields if not name.startswith("GGUF.")] == list(ours.keys)
+    for name in ours.keys:
+        assert decoded(ours, oracle.fields[name]) == oracle.fields[name].contents(), name
+    assert [tensor.name for tensor in oracle.tensors] == list(ours.tensors)
+    for theirs in oracle.tensors:
+        mine = ours.tensors[theirs.name]
+        assert mine.dtype.name == theirs.tensor_type.name
+        assert list(mine.shape) == [int(dim) for dim in reversed(theirs.shape)]
+        assert (mine.offset, mine.num_bytes) == (theirs.data_offset, theirs.n_bytes)
+        assert ours.data(theirs.name).tobytes() == theirs.data.tobytes()
+
+
+def decoded(file: object, field: gguf.ReaderField) -> object:
+    """Our value of a field the oracle read, through the accessor for its type."""
+    kinds = gguf.GGUFValueType
+    if field.types[0] == kinds.ARRAY:
+        method = "strings" if field.types[1] == kinds.STRING else "integers"
+        return list(getattr(file, method)(field.name))
+    method = {kinds.STRING: "text", kinds.BOOL: "boolean", kinds.FLOAT32: "number"}.get(field.types[0], "integer")
+    return getattr(file, method)(field.name)
+
+
+def test_reads_every_scalar_type_and_absent_keys_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "scalars.gguf"
+    limits = {0: 255, 1: -128, 2: 65535, 3: -32768, 4: 2**32 - 1, 5: -(2**31), 10: 2**64 - 1, 11: -(2**63)}
+    keys = [key(f"k{kind}", kind, limit) for kind, limit in limits.items()]
+    keys += [key("f32", F32, 0.5), key("f64", 12, 0.1), key("yes", BOOL, 1), key("text", STRING, "é€😀")]
+    path.write_bytes(gguf_file(keys))
+    file = open_gguf(path)
+    assert {kind: file.integer(f"k{kind}") for kind in limits} == limits
+    assert (file.number("f32"), file.number("f64"), file.number("k0")) == (0.5, 0.1, 255.0)
+    assert (file.boolean("yes"), file.text("text")) == (True, "é€😀")
+    assert file.integer("absent") is file.text("absent") is file.strings("absent") is file.integers("absent") is None
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_versions_2_and_3_read_alike(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "v.gguf"
+    path.write_bytes(gguf_file([key("a", U8, 1)], [tensor("t", [4, 2])], bytes(32), version=version))
+    assert open_gguf(path).tensors["t"].shape == (2, 4)
+
+
+def test_nested_arrays_up_to_the_limit_are_stepped_over(tmp_path: Path) -> None:
+    path = tmp_path / "nested.gguf"
+    path.write_bytes(gguf_file([nested(3), key("after", U32, 7)]))
+    assert open_gguf(path).integer("after") == 7
+
+
+def test_a_data_section_on_another_alignment(tmp_path: Path) -> None:
+    path = tmp_path / "aligned.gguf"
+    content = gguf_file(
+        [key("general.alignment", U32, 256)], [tensor("t", [8])], struct.pack("<8f", *range(8)), alignment=256
+    )
+    path.write_bytes(content)
+    assert open_gguf(path).data("t").view("<f4").tolist() == [list(map(float, range(8)))]
+
+
+def test_the_real_model_header_is_read_in_time(smollm2: Path) -> None:
+    best = min(timed(lambda: open_gguf(smollm2)) for _ in range(5))
+    assert best < 0.06, f"{best * 1e3:.1f} ms"
+
+
+def timed(action: Callable[[], object]) -> float:
+    """CPU seconds."""
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+# hostile files
+
+
+def nested(depth: int) -> bytes:
+    """A key whose value is arrays in arrays, `depth` deep under the outermost."""
+    inner = b"".join(struct.pack("<IQ", ARRAY, 1) for _ in range(depth))
+    return string("nested") + struct.pack("<I", ARRAY) + inner + struct.pack("<IQ", U8, 1) + b"\0"
+
+
+HOSTILE: dict[str, bytes] = {
+    "empty": b"",
+    "magic only": b"GGUF",
+    "23 bytes": gguf_file()[:23],
+    "another magic": gguf_file(magic=b"GGML"),
+    "zip file": b"PK\3\4" + bytes(100),
+    "43 bytes that claim 2^63 strings": gguf_file([array("k", STRING, [], 2**63)], alignment=1)[:43],
+    "kind 13": gguf_file([string("k") + struct.pack("<I", 13) + bytes(8)]),
+    "kind 2^32-1": gguf_file([string("k") + struct.pack("<I", 2**32 - 1) + bytes(8)]),
+    "array of kind 13": gguf_file([string("k") + struct.pack("<IIQ", ARRAY, 13, 1) + bytes(8)]),
+    "empty key": gguf_file([key("", U8, 0)], data=bytes(64)),
+    "key not utf-8": gguf_file([key(b"\xff\xfe", U8, 0)], data=bytes(64)),
+    "key of 65536 bytes": gguf_file([key("k" * 65536, U8, 0)]),
+    "duplicate key": gguf_file([key("k", U8, 0), key("k", U8, 0)]),
+    "duplicate tensor": gguf_file([], [tensor("t", [8]), tensor("t", [8], offset=32)], bytes(64)),
+    "empty tensor name": gguf_file([], [tensor("", [8])], bytes(64)),
+    "tensor name of 129 bytes": gguf_file([], [tensor("t" * 129, [8])], bytes(64)),
+    "tensor name not utf-8": gguf_file([], [tensor(b"\xc0\x80", [8])], bytes(64)),
+    "nested beyond the limit": gguf_file([nested(5)]),
+    "nested 100000 deep": gguf_file([nested(100_000)]),
+    "no dims": gguf_file([], [tensor("t", [])], bytes(64)),
+    "5 dims": gguf_file([], [tensor("t", [1, 1, 1, 1, 1])], bytes(64)),
+    "2^32-1 dims": gguf_file([], [tensor("t", [1], num_dims=2**32 - 1)], bytes(64)),
+    "dim 0": gguf_file([], [tensor("t", [0])], bytes(64)),
+    "dim 0 outside": gguf_file([], [tensor("t", [32, 0])], bytes(64)),
+    "product wraps to 0": gguf_file([], [tensor("t", [2**32, 2**32])], bytes(64)),
+    "product wraps to 32": gguf_file([], [tensor("t", [2**33, 2**31, 32])], bytes(64)),
+    "product wraps to 8 in 4 dims": gguf_file([], [tensor("t", [2**61 + 1, 8, 1, 1])], bytes(64)),
+    "block divides not": gguf_file([], [tensor("t", [33], 2)], bytes(64)),
+    "data past the end": gguf_file([], [tensor("t", [16])], bytes(63)),
+    "offset past the end": gguf_file([], [tensor("t", [8], offset=64)], bytes(64)),
+    "offset misaligned": gguf_file([], [tensor("t", [8], offset=4)], bytes(64)),
+    "tensors overlap": gguf_file([], [tensor("a", [16]), tensor("b", [8], offset=32)], bytes(64)),
+    "tensors on one place": gguf_file([], [tensor("a", [8]), tensor("b", [8])], bytes(64)),
+    "alignment 0": gguf_file([key("general.alignment", U32, 0)]),
+    "alignment 24": gguf_file([key("general.alignment", U32, 24)]),
+    "alignment 2^31": gguf_file([key("general.alignment", U32, 2**31)]),
+    "alignment is text": gguf_file([key("general.alignment", STRING, "32")]),
+}
+for big in BIG:
+    HOSTILE |= {
+        f"{big} keys": gguf_file(num_keys=big, data=bytes(256)),
+        f"{big} tensors": gguf_file(num_tensors=big, data=bytes(256)),
+        f"key of {big} bytes": gguf_file([struct.pack("<Q", big)], data=bytes(64)),
+        f"string of {big} bytes": gguf_file([string("k") + struct.pack("<IQ", STRING, big)], data=bytes(64)),
+        f"{big} strings": gguf_file([array("k", STRING, ["a", "b"], big)], data=bytes(64)),
+        f"{big} bytes in an array": gguf_file([array("k", U8, [1, 2], big)], data=bytes(64)),
+        f"{big} u64 in an array": gguf_file([array("k", U64, [1, 2], big)], data=bytes(64)),
+        f"{big} arrays in an array": gguf_file([string("k") + struct.pack("<IIQ", ARRAY, ARRAY, big)], data=bytes(64)),
+        f"second string of {big} bytes": gguf_file(
+            [string("k") + struct.pack("<IIQ", ARRAY, STRING, 3) + string("a") + struct.pack("<Q", big)], data=bytes(64)
+        ),
+        f"tensor name of {big} bytes": gguf_file([], [struct.pack("<Q", big)], bytes(64)),
+        f"dim {big}": gguf_file([], [tensor("t", [big])], bytes(64)),
+        f"dims {big} twice": gguf_file([], [tensor("t", [big, big])], bytes(64)),
+        f"offset {big}": gguf_file([], [tensor("t", [8], offset=big - big % 32)], bytes(64)),
+    }
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file_is_refused(tmp_path: Path, name: str) -> None:
+    refusal(tmp_path, HOSTILE[name])
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (gguf_file(version=1), "version 1"),
+        (gguf_file(version=4), "version 4"),
+        (gguf_file(version=3 << 24), "big-endian"),
+        (gguf_file([], [tensor("t", [256], 12)], bytes(256)), "Q4_K"),
+        (gguf_file([], [tensor("t", [32], 20)], bytes(256)), "IQ4_NL"),
+        (gguf_file([], [tensor("t", [32], 77)], bytes(256)), "77"),
+        (gguf_file([], [tensor("t", [32], 26)], bytes(256)), "I32"),
+    ],
+)
+def test_what_is_not_supported_is_named(tmp_path: Path, content: bytes, named: str) -> None:
+    error = refusal(tmp_path, content)
+    assert isinstance(error, UnsupportedError) and named in str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "limit"),
+    [
+        (gguf_file([key(f"k{index}", U8, 0) for index in range(MAX_KEYS + 1)]), MAX_KEYS),
+        (gguf_file([], [tensor(f"t{index}", [1]) for index in range(MAX_TENSORS + 1)]), MAX_TENSORS),
+        (gguf_file([array("k", STRING, [""] * 8, MAX_ITEMS + 1)], data=bytes(8 * MAX_ITEMS)), MAX_ITEMS),
+    ],
+    ids=["keys", "tensors", "strings"],
+)
+def test_a_large_file_that_states_the_truth_is_bounded_too(tmp_path: Path, content: bytes, limit: int) -> None:
+    assert str(limit) in str(refusal(tmp_path, content))
+
+
+def test_truncation_anywhere_in_the_header_is_refused(tmp_path: Path, tiny_path: Path) -> None:
+    whole = tiny_path.read_bytes()
+    header = min(tensor.offset for tensor in open_gguf(tiny_path).tensors.values())
+    for size in [*range(0, header, 1000), *range(header - 64, header + 1)]:
+        refusal(tmp_path, whole[:size])
+
+
+def test_truncation_of_the_real_header_is_refused(tmp_path: Path, smollm2: Path) -> None:
+    header = min(tensor.offset for tensor in open_gguf(smollm2).tensors.values())
+    with smollm2.open("rb") as file:
+        whole = file.read(header)
+    path = tmp_path / "truncated.gguf"
+    path.write_bytes(whole)
+    slowest = 0.0
+    for size in range(header // 1000 * 1000, -1, -1000):
+        os.truncate(path, size)
+        start = time.process_time()
+        with pytest.raises(ModelFileError):
+            open_gguf(path)
+        slowest = max(slowest, time.process_time() - start)
+    assert slowest < MAX_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("accessor", "content"),
+    [
+        ("integer", key("k", STRING, "1")),
+        ("integer", key("k", F32, 1.0)),
+        ("number", key("k", BOOL, 1)),
+        ("boolean", key("k", U8, 1)),
+        ("boolean", key("k", BOOL, 2)),
+        ("text", array("k", STRING, ["a"])),
+        ("text", key("k", STRING, b"\xff")),
+        ("strings", array("k", I32, [1])),
+        ("strings", array("k", STRING, [b"\xff"])),
+        ("strings", key("k", STRING, "a")),
+        ("integers", array("k", STRING, ["1"])),
+        ("integers", array("k", F32, [1.0])),
+    ],
+)
+def test_a_value_of_another_type_is_refused(tmp_path: Path, accessor: str, content: bytes) -> None:
+    error = refusal(tmp_path, gguf_file([content]), lambda path: getattr(open_gguf(path), accessor)("k"))
+    assert "k " in str(error)
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError):
+        open_gguf(tmp_path / "missing.gguf")
+    with pytest.raises(ModelFileError, match="not a file"):
+        open_gguf(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="not a file"):
+        open_gguf(tmp_path / "pipe")
+
+
+# fuzzing
+
+
+def small_model() -> bytes:
+    """A valid file of a few hundred bytes with every kind of thing in it."""
+    keys = [
+        key("general.architecture", STRING, "llama"),
+        key("llama.block_count", U32, 1),
+        key("llama.embedding_length", U32, 32),
+        key("llama.attention.head_count", U32, 2),
+        key("llama.feed_forward_length", U32, 32),
+        key("llama.context_length", U32, 64),
+        key("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        key("tokenizer.ggml.model", STRING, "gpt2"),
+        array("tokenizer.ggml.tokens", STRING, ["a", "b"]),
+        array("tokenizer.ggml.token_type", I32, [1, 1]),
+        array("tokenizer.ggml.merges", STRING, ["a b"]),
+        key("tokenizer.ggml.eos_token_id", U32, 1),
+        nested(2),
+    ]
+    tensors = [tensor("token_embd.weight", [32, 2], 8), tensor("output_norm.weight", [32], offset=96)]
+    return gguf_file(keys, tensors, bytes(96 + 128))
+
+
+def test_the_small_model_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "small.gguf"
+    path.write_bytes(small_model())
+    read_everything(path)
+
+
+MUTATION = st.tuples(
+    st.integers(0, len(small_model()) - 1),
+    st.one_of(
+        st.binary(min_size=1, max_size=1),
+        st.sampled_from([struct.pack("<Q", big) for big in (*BIG, 0, 2**31 - 1, 2**63 - 1)]),
+        st.sampled_from([struct.pack("<I", kind) for kind in range(14)]),
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mutations=st.lists(MUTATION, min_size=1, max_size=4), cut=st.integers(0, len(small_model())))
+def test_a_mutated_file_is_read_or_refused_never_anything_else(
+    tmp_path: Path, mutations: list[tuple[int, bytes]], cut: int
+) -> None:
+    content = bytearray(small_model())
+    for position, replacement in mutations:
+        content[position : position + len(replacement)] = replacement
+    fuzz_one(tmp_path, bytes(content[: len(content) - cut % 16]))
+
+
+def fuzz_one(directory: Path, content: bytes) -> None:
+    """The fuzz target: reading these bytes must end in a value or a ModelFileError, soon and without much memory."""
+    path = directory / "fuzz.gguf"
+    path.write_bytes(content)
+    start = time.process_time()
+    with contextlib.suppress(ModelFileError):
+        read_everything(path)
+    assert time.process_time() - start < MAX_SECONDS
+
+
+def test_values_survive_a_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "array.gguf"
+    numbers = np.random.default_rng(0).integers(-(2**31), 2**31, 1000).tolist()
+    words = ["", "a", "é" * 100, "\0"]
+    path.write_bytes(gguf_file([array("numbers", I32, numbers), array("words", STRING, words)]))
+    file = open_gguf(path)
+    assert file.integers("numbers") == tuple(numbers) and file.strings("words") == tuple(words)
+    assert value(U8, 1) == b"\1"
