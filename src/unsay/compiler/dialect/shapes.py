@@ -29,9 +29,9 @@ def tokens(_types: Types, _attributes: Attributes, dims: Dims) -> Result:
 def embed(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
     """ids [T] i32, w [V, E] -> [T, E] f32"""
     ids, w = types
-    _need(ids.rank == 1 and ids.dtype is DType.I32, f"ids must be a vector of i32, got {ids}")
+    _need(ids.rank == 1 and ids.dtype is DType.I32, "ids must be a vector of i32, got {}", ids)
     _matrix(w, "w")
-    _need(w.layout == ROW, f"w must be in row layout, got {w}")
+    _need(w.layout == ROW, "w must be in row layout, got {}", w)
     return (TensorType((ids.dims[0], w.dims[1]), DType.F32),)
 
 
@@ -67,32 +67,32 @@ def attention(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     _heads(q, attributes["num_heads"], head_dim)
     _heads(k, attributes["num_kv_heads"], head_dim)
     _heads(v, attributes["num_kv_heads"], head_dim)
-    _need(q.layout == k.layout, f"q and k must be in the same layout, got {q} and {k}")
-    _need(v.layout == ROW, f"v must be in row layout, got {v}")
-    _need(q.dims[0] == k.dims[0] == v.dims[0], f"q, k, v must have as many rows, got {q}, {k}, {v}")
+    _need(q.layout == k.layout, "q and k must be in the same layout, got {} and {}", q, k)
+    _need(v.layout == ROW, "v must be in row layout, got {}", v)
+    _need(q.dims[0] == k.dims[0] == v.dims[0], "q, k, v must have as many rows, got {}, {}, {}", q, k, v)
     return (_output(TensorType(q.dims, DType.F32), attributes["output"]),)
 
 
 def elementwise(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
     """f32 tensors of one type -> the same"""
     first = types[0]
-    _need(first.dtype is DType.F32, f"operands must be f32, got {first}")
+    _need(first.dtype is DType.F32, "operands must be f32, got {}", first)
     for other in types[1:]:
-        _need(other == first, f"operands must be of one type, got {first} and {other}")
+        _need(other == first, "operands must be of one type, got {} and {}", first, other)
     return (first,)
 
 
 def quantise(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
     """x [T, K] f32, K a multiple of 32 -> [T, K] q8a"""
     (x,) = types
-    _need(x.dtype is DType.F32, f"x must be f32, got {x}")
+    _need(x.dtype is DType.F32, "x must be f32, got {}", x)
     return (_output(x, "q8a"),)
 
 
 def select_rows(types: Types, _attributes: Attributes, dims: Dims) -> Result:
     """x [T, N] -> [R, N]"""
     (x,) = types
-    _need(x.rank == 2 and x.dims[0] == _dim(dims, "T"), f"x must have T rows, got {x}")
+    _need(x.rank == 2 and x.dims[0] == _dim(dims, "T"), "x must have T rows, got {}", x)
     return (TensorType((_dim(dims, "R"), *x.dims[1:]), x.dtype, x.layout, x.device),)
 
 
@@ -100,21 +100,21 @@ def output(types: Types, _attributes: Attributes, dims: Dims) -> Result:
     """logits [R, V] f32"""
     (logits,) = types
     fits = logits.rank == 2 and logits.dims[0] == _dim(dims, "R") and logits.dtype is DType.F32
-    _need(fits, f"logits must be R rows of f32, got {logits}")
+    _need(fits, "logits must be R rows of f32, got {}", logits)
     return ()
 
 
 def qkv(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     """x [T, E], wq [H*D, E], wk, wv [K*D, E] of one format, three biases or none -> [T, H*D], [T, K*D], [T, K*D] f32"""
     x, wq, wk, wv, *biases = types
-    _need(len(biases) in (0, 3), f"q, k and v have a bias each, or none has, got {len(biases)}")
-    _need(wq.dtype == wk.dtype == wv.dtype, f"wq, wk, wv must be of one format, got {wq}, {wk}, {wv}")
+    _need(len(biases) in (0, 3), "q, k and v have a bias each, or none has, got {}", len(biases))
+    _need(wq.dtype == wk.dtype == wv.dtype, "wq, wk, wv must be of one format, got {}, {}, {}", wq, wk, wv)
     q, k, v = (_product(x, w, biases[index : index + 1]) for index, w in enumerate((wq, wk, wv)))
     head_dim, num_kv_heads = attributes["head_dim"], attributes["num_kv_heads"]
     _rotated(q, attributes["num_heads"], head_dim, attributes["pairing"])
     _rotated(k, num_kv_heads, head_dim, attributes["pairing"])
     _heads(v, num_kv_heads, head_dim)
-    _need(q.layout == k.layout and v.layout == ROW, f"q and k must be in one layout, v in row, got {q}, {k}, {v}")
+    _need(q.layout == k.layout and v.layout == ROW, "q and k must be in one layout, v in row, got {}, {}, {}", q, k, v)
     return q, k, v
 
 
@@ -133,20 +133,20 @@ def silu_mul(types: Types, attributes: Attributes, _dims: Dims) -> Result:
 def ffn(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     """residual [T, E] f32, x [T, E], gate, up [F, E] of one format, down [E, F] -> [T, E] f32"""
     residual, x, gate, up, down = types
-    _need(gate == up, f"gate and up must be of one type, got {gate} and {up}")
+    _need(gate == up, "gate and up must be of one type, got {} and {}", gate, up)
     hidden = _output(_product(x, gate, ()), attributes["hidden"])
     wanted = "q8a" if down.dtype in QUANTISED_WEIGHTS else "f32"
-    _need(attributes["hidden"] == wanted, f"hidden must be {wanted} for a down of {down}")
+    _need(attributes["hidden"] == wanted, "hidden must be {} for a down of {}", wanted, down)
     return elementwise((residual, _product(hidden, down, ())), {}, {})
 
 
 def _product(x: TensorType, w: TensorType, biases: Sequence[TensorType]) -> TensorType:
     _matrix(w, "w")
     num_outputs, num_inputs = w.dims
-    _need(x.rank == 2 and x.dims[1] == num_inputs, f"x must have {num_inputs} columns for a w of {w}, got {x}")
-    _need(x.layout == ROW, f"x must be in row layout, got {x}")
+    _need(x.rank == 2 and x.dims[1] == num_inputs, "x must have {} columns for a w of {}, got {}", num_inputs, w, x)
+    _need(x.layout == ROW, "x must be in row layout, got {}", x)
     quantised = x.dtype is DType.Q8A and w.dtype in QUANTISED_WEIGHTS
-    _need(x.dtype is DType.F32 or quantised, f"x must be f32, or q8a for a quantised w, got {x} and {w}")
+    _need(x.dtype is DType.F32 or quantised, "x must be f32, or q8a for a quantised w, got {} and {}", x, w)
     for bias in biases:
         _vector(bias, num_outputs, w.layout)
     return TensorType((x.dims[0], num_outputs), DType.F32, w.layout)
@@ -158,34 +158,34 @@ def _output(x: TensorType, dtype: str) -> TensorType:
         return x
     columns = x.dims[-1]
     whole = isinstance(columns, int) and columns % QUANT_BLOCK == 0
-    _need(whole and x.layout == ROW, f"q8a needs a multiple of {QUANT_BLOCK} columns in row layout, got {x}")
+    _need(whole and x.layout == ROW, "q8a needs a multiple of {} columns in row layout, got {}", QUANT_BLOCK, x)
     return TensorType(x.dims, DType.Q8A, x.layout, x.device)
 
 
 def _rotated(x: TensorType, num_heads: int, head_dim: int, pairing: str) -> None:
     _heads(x, num_heads, head_dim)
     allowed = (ROW,) if pairing == "adjacent" else (ROW, paired(head_dim))
-    _need(x.layout in allowed, f"{pairing} pairs of {head_dim} need layout {' or '.join(allowed)}, got {x}")
+    _need(x.layout in allowed, "{} pairs of {} need layout {}, got {}", pairing, head_dim, " or ".join(allowed), x)
 
 
 def _heads(x: TensorType, num_heads: int, head_dim: int) -> None:
     _activation(x, "q, k, v")
     columns = num_heads * head_dim
-    _need(x.dims[1] == columns, f"{num_heads} heads of {head_dim} need {columns} columns, got {x}")
+    _need(x.dims[1] == columns, "{} heads of {} need {} columns, got {}", num_heads, head_dim, columns, x)
 
 
 def _activation(x: TensorType, role: str) -> None:
-    _need(x.rank == 2 and x.dtype is DType.F32, f"{role} must be a matrix of f32, got {x}")
+    _need(x.rank == 2 and x.dtype is DType.F32, "{} must be a matrix of f32, got {}", role, x)
 
 
 def _matrix(w: TensorType, role: str) -> None:
     fits = w.rank == 2 and w.dtype in _WEIGHTS and all(isinstance(dim, int) for dim in w.dims)
-    _need(fits, f"{role} must be a weight matrix of fixed size, got {w}")
+    _need(fits, "{} must be a weight matrix of fixed size, got {}", role, w)
 
 
 def _vector(vector: TensorType, length: Extent, layout: str) -> None:
     wanted = TensorType((length,), DType.F32, layout)
-    _need(vector == wanted, f"a vector must be {wanted}, got {vector}")
+    _need(vector == wanted, "a vector must be {}, got {}", wanted, vector)
 
 
 def _dim(dims: Dims, name: str) -> Dim:
@@ -195,6 +195,7 @@ def _dim(dims: Dims, name: str) -> Dim:
     return dim
 
 
-def _need(fits: bool, message: str) -> None:
+def _need(fits: bool, message: str, *values: object) -> None:
+    """The message is formatted only when it is raised: rules run thousands of times, and rarely fail."""
     if not fits:
-        raise IrError(message)
+        raise IrError(message.format(*values))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 from unsay.compiler.dialect.ops import BY_NAME, Op
 from unsay.compiler.ir.core import Graph, Operation, Value
@@ -81,10 +80,8 @@ def _check_attributes(operation: Operation, op: Op) -> None:
 
 
 def _check_uses(graph: Graph) -> None:
-    uses: Counter[tuple[Value, Operation]] = Counter()
+    recorded = sum(len(value.uses) for operation in graph.operations for value in operation.results)
+    assert recorded == sum(len(operation.operands) for operation in graph.operations), graph.name
     for operation in graph.operations:
-        uses.update((operand, operation) for operand in operation.operands)
-    recorded = Counter(
-        (value, user) for operation in graph.operations for value in operation.results for user in value.uses
-    )
-    assert uses == recorded, f"def-use chains of {graph.name} are broken"
+        for operand in operation.operands:
+            assert operand.uses.count(operation) == operation.operands.count(operand), (operand, operation)

@@ -17,7 +17,6 @@ from unsay.compiler.lower.arena import Arena, is_selected
 from unsay.compiler.lower.memory import Persistent
 from unsay.compiler.lower.plan import PackingPlan
 from unsay.compiler.lower.registers import Registers
-from unsay.compiler.verify.spec import Level, check
 from unsay.image import ModelSpec
 from unsay.isa.formats import DType
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel
@@ -36,10 +35,9 @@ class Lowered:
 def lower(graph: Graph, spec: ModelSpec, max_tokens: int, max_rows: int) -> Lowered:
     """Lower a graph built for steps of up to `max_tokens` tokens and `max_rows` logit rows.
 
-    Raises IrError if the graph is not lowerable (verify/spec.py).
+    Precondition: `verify.spec.verify(graph)`, which `run_passes` has also seen to.
     """
     assert (graph.dims["T"].high, graph.dims["R"].high) == (max_tokens, max_rows), graph.dims
-    check(graph, Level.LOWERABLE)
     lowering = _Lowering(graph, spec)
     for operation in graph.operations:
         _EMIT[operation.kind](lowering, operation)

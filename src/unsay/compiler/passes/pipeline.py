@@ -57,18 +57,20 @@ UNFUSED: tuple[Pass, ...] = (
 """The least that lowers: the same bits as PIPELINE from other instructions. Tests compare the two."""
 
 
-def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE) -> dict[str, int]:
-    """Run the passes; how often each applied. Raises PassError naming the pass that broke a rule, IrError if the
-    graph that came in was not legal."""
+def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE) -> Graph:
+    """Run the passes on the graph, and return it, legal where the last of them leaves it.
+
+    Raises PassError naming the pass that broke a rule; IrError if the graph that came in was not legal.
+    """
     checked: set[Operation] = set()
-    check(graph, passes[0].entry, checked)
-    level, counts = passes[0].entry, dict[str, int]()
+    level = passes[0].entry
+    check(graph, level, checked)
     for step in passes:
         assert step.entry == level, (step.name, step.entry, level)
-        counts[step.name] = step.run(graph)
+        step.run(graph)
         try:
             check(graph, step.exit, checked)
         except IrError as error:
             raise PassError(f"after {step.name}: {error}") from error
         level = step.exit
-    return counts
+    return graph

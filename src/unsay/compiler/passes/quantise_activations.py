@@ -9,17 +9,19 @@ Everything after it keeps the bits.
 from __future__ import annotations
 
 from unsay.compiler.dialect.ops import emit
-from unsay.compiler.ir.core import Graph, Operation
+from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 
 
 def quantise_activations(graph: Graph) -> int:
-    """Number of products changed."""
+    """Number of products changed; products of one operand share one quantise."""
     products = [operation for operation in graph.operations if _needs_quantised(operation)]
+    quantised: dict[Value, Value] = {}
     for operation in products:
         x, *others = operation.operands
-        quantised = emit(graph, "quantise", x, name=f"{x.name}.q8a", before=operation)
-        y = emit(graph, "linear", quantised, *others, name=operation.result.name, before=operation)
+        if x not in quantised:
+            quantised[x] = emit(graph, "quantise", x, name=f"{x.name}.q8a", before=operation)
+        y = emit(graph, "linear", quantised[x], *others, name=operation.result.name, before=operation)
         graph.substitute(operation, (y,))
     return len(products)
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from unsay.compiler.dialect.ops import BY_NAME, OPS
-from unsay.compiler.dialect.verifier import verify
+from unsay.compiler.dialect import verifier
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.types import ROW
 from unsay.errors import IrError
@@ -47,9 +47,14 @@ _PRODUCTS = {"linear": ((0, 1),), "linear_add": ((1, 2),), "qkv": ((0, 1),), "ff
 """Operations with a matrix product: pairs of (activation, weight) operand."""
 
 
+def verify(graph: Graph) -> None:
+    """Raise IrError unless the graph may be lowered: what `lower` relies on."""
+    check(graph, Level.LOWERABLE)
+
+
 def check(graph: Graph, level: Level, checked: set[Operation] | None = None) -> None:
     """Raise IrError unless the graph is well formed and legal at this level; `checked` as in dialect.verifier."""
-    verify(graph, checked)
+    verifier.verify(graph, checked)
     allowed = _OPERATIONS[level]
     for operation in graph.operations:
         if operation.kind not in allowed:
