@@ -21,6 +21,7 @@ import minijinja
 
 from unsay.errors import RequestError, TemplateError
 from unsay.image import VocabSpec
+from unsay.session.tokenizer import check_text
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
@@ -125,6 +126,7 @@ def _checked(message: Message) -> dict[str, str]:
         raise RequestError(f"a message is two texts, 'role' and 'content'; this one has {sorted(message)}")
     if not _ROLE.fullmatch(role):
         raise RequestError(f"role {role!r} is not a word of at most 32 letters, digits, '_' and '-'")
+    check_text(content)
     return {"role": role, "content": content}
 
 
@@ -137,8 +139,8 @@ def _token_text(spec: VocabSpec, token_id: int | None) -> str:
     return "" if token_id is None else spec.tokens[token_id]
 
 
-def _raise_exception(text: str) -> str:
-    raise ValueError(text)
+def _raise_exception(*reasons: object) -> str:
+    raise ValueError(*reasons)
 
 
 _stack_size_lock = threading.Lock()

@@ -140,7 +140,8 @@ class Tokenizer:
         try:
             return self._bpe.encode(text, add_special_tokens=False).ids
         except TypeError:
-            raise RequestError(_surrogate_message(text)) from None
+            check_text(text)
+            raise
 
 
 def _kind_of(spec: VocabSpec) -> Kind:
@@ -184,12 +185,15 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
 
 
-def _surrogate_message(text: str) -> str:
-    index = next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
-    return (
-        f"the text is not valid Unicode: character {index} is U+{ord(text[index]):04X}, half of a surrogate pair; "
-        "decode it as UTF-8 first"
-    )
+def check_text(text: str) -> None:
+    """Raise RequestError if the text holds half of a surrogate pair, which no file or terminal can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"the text is not valid Unicode: character {error.start} is U+{ord(text[error.start]):04X}, half of a "
+            "surrogate pair; decode it as UTF-8 first"
+        ) from None
 
 
 def _byte_alphabet() -> dict[str, bytes]:
