@@ -14,8 +14,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeAlias
 
-from unsay.compiler.dialect.ops import BY_NAME, OPS
 from unsay.compiler.dialect import verifier
+from unsay.compiler.dialect.ops import BY_NAME, OPS
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.types import ROW
 from unsay.errors import IrError
