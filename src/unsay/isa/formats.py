@@ -14,6 +14,8 @@ row on every target. N is padded to a multiple of 16 with zero rows. g = row // 
 
 Activations X [T, K] for a quantised W are Q8A: three arrays, one after the other, each with room for
 `max_tokens` rows: q int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] (sum of the 32 q).
+Q8W, behind a norm, is the same with wide blocks (docs/numerics.md N3w), five arrays:
+lo int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] | hi int8 [T][K] | wide i32 [T][K/32] (0 or 1; hi is 0 where 0).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class DType(IntEnum):
     Q4_1 = 0x11
     Q8_0 = 0x12
     Q8A = 0x20
+    Q8W = 0x21
 
 
 QUANT_BLOCK = 32
@@ -41,6 +44,7 @@ ROW_GROUP = 16
 """Rows of a weight matrix stored side by side; also the canonical vector width."""
 
 QUANTISED_WEIGHTS = frozenset({DType.Q4_0, DType.Q4_1, DType.Q8_0})
+QUANTISED_ACTIVATIONS = frozenset({DType.Q8A, DType.Q8W})
 FLOAT_WEIGHTS = frozenset({DType.F32, DType.F16, DType.BF16})
 
 _GROUP_BLOCK_BYTES = {DType.Q4_1: 320, DType.Q4_0: 288, DType.Q8_0: 544}
@@ -67,8 +71,10 @@ def weight_bytes(dtype: DType, num_rows: int, num_columns: int) -> int:
 
 
 def activation_bytes(dtype: DType, max_tokens: int, num_columns: int) -> int:
-    """Bytes of an activation tensor with room for `max_tokens` rows: F32 or Q8A."""
+    """Bytes of an activation tensor with room for `max_tokens` rows: F32, Q8A or Q8W."""
     if dtype is DType.F32:
         return max_tokens * num_columns * 4
-    assert dtype is DType.Q8A and num_columns % QUANT_BLOCK == 0, (dtype, num_columns)
-    return max_tokens * (num_columns + (num_columns // QUANT_BLOCK) * 8)
+    assert dtype in QUANTISED_ACTIVATIONS, dtype
+    assert num_columns % QUANT_BLOCK == 0, num_columns
+    bytes_per_block = QUANT_BLOCK + 8 if dtype is DType.Q8A else 2 * QUANT_BLOCK + 12
+    return max_tokens * (num_columns // QUANT_BLOCK) * bytes_per_block
