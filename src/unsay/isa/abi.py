@@ -46,6 +46,26 @@ class StepArgs(ctypes.Structure):
     )
 
 
+class PoolState(ctypes.Structure):
+    """What the native `run`, `worker` and `close` share: zeroed by the owner, 64-byte aligned, alive until all left.
+
+    generation moves once per step (and at close), done counts workers that finished it; sleepers and waiting count
+    who is asleep on each; closing sends workers home.
+    """
+
+    _fields_ = (
+        ("args", ctypes.c_void_p),
+        ("pad0", ctypes.c_uint8 * 56),
+        ("generation", ctypes.c_int32),
+        ("sleepers", ctypes.c_int32),
+        ("closing", ctypes.c_int32),
+        ("pad1", ctypes.c_uint8 * 52),
+        ("done", ctypes.c_int32),
+        ("waiting", ctypes.c_int32),
+        ("pad2", ctypes.c_uint8 * 56),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class KvLayout:
     """Byte offsets inside a KV page."""

@@ -1,0 +1,365 @@
+"""AVM program -> machine code of one native step.
+
+    i32 step(StepArgs* args, i32 thread)     thread's part of the whole program; 1 if all stopped at an interrupt
+        kernel(args, thread, threads, count, tensors ...)        one call or a few per instruction,
+        if barrier(args, threads): return 1                      a barrier after each call
+
+The step is straight-line; kernels are functions made for a format and shape and shared by all layers. Barriers, of
+which the last is the end of the step: one for each of EMBED, NORM, QKV, MATMUL, ROPE, QUANT, SILU_MUL, ADD; two for
+FFN (hidden complete, out complete); three for ATTN (keys visible, parts complete, output complete), four where
+heads do not fill whole Q8A blocks. A llama layer of NORM QKV ATTN MATMUL NORM FFN has nine.
+
+Instructions that are not tensor work end here with ProgramError, except a HALT at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
+from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope
+from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
+from unsay.compiler.codegen.kernels.sync import add_sync
+from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.errors import ProgramError, UnsupportedError
+from unsay.image import ModelSpec
+from unsay.isa.abi import StepArgs
+from unsay.isa.formats import QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
+from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0, Region
+from unsay.isa.program import Instruction, Program
+from unsay.isa.targets import find_target
+
+ENTRIES = ("step", "run", "worker", "close")
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Position-independent code and the offsets of ENTRIES in it."""
+
+    blob: bytes
+    entry: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a register names. `address` is of the step; `stride` elements between rows."""
+
+    dtype: DType
+    dims: tuple[int, ...]
+    count: Dim0
+    address: Value
+    stride: int
+
+    @property
+    def capacity(self) -> int:
+        """Rows there is room for."""
+        return self.dims[0]
+
+
+def emit(
+    program: Program,
+    spec: ModelSpec,
+    target: str,
+    *,
+    max_tokens: int,
+    max_rows: int,
+    max_threads: int,
+    scratch_offset: int,
+) -> Code:
+    """Machine code of the program's step. scratch_offset: where in the arena `scratch_bytes` are the step's own.
+
+    Raises TargetError for an unknown target, ProgramError for a program that is not a step, UnsupportedError for
+    a shape the kernels do not do.
+    """
+    chosen = find_target(target)
+    text = step_text(program, spec, dot_unit(chosen), max_tokens, max_rows, max_threads, scratch_offset)
+    blob, symbols = compile_module(text, chosen)
+    return Code(blob, {name: symbols[name] for name in ENTRIES})
+
+
+def scratch_bytes(spec: ModelSpec, max_tokens: int, max_threads: int) -> int:
+    """Bytes the step needs beside the program's tensors: attention states, and attention's output before QUANT."""
+    return _states_bytes(spec, max_threads) + max_tokens * spec.num_heads * spec.head_dim * 4
+
+
+def step_text(
+    program: Program,
+    spec: ModelSpec,
+    unit: DotUnit,
+    max_tokens: int,
+    max_rows: int,
+    max_threads: int,
+    scratch_offset: int,
+) -> str:
+    """LLVM IR text of the step."""
+    if spec.head_dim % ROW_GROUP:
+        raise UnsupportedError(f"head size {spec.head_dim} is not a multiple of {ROW_GROUP}, which the kernels need")
+    module = Module(f"; {spec.name}: one step of up to {max_tokens} tokens, {max_rows} logit rows\n{ATTRIBUTES}")
+
+    def write(f: Function) -> None:
+        writer = _StepWriter(f, spec, unit, max_threads, scratch_offset, _logits_tensors(program))
+        for index, instruction in enumerate(program):
+            if instruction.row.name == "HALT":
+                break
+            writer.write(index, instruction)
+        f.result_value = f.constant(I32, 0)
+
+    doc = "this thread's part of the program; 1 if stopped by the interrupt word"
+    module.define("step", [(PTR, "args"), (I32, "thread")], write, doc, result=I32, linkage="")
+    add_sync(module)
+    return module.text()
+
+
+def _states_bytes(spec: ModelSpec, max_threads: int) -> int:
+    state = attention.state_bytes(spec.num_heads // spec.num_kv_heads, spec.head_dim)
+    return attention.scratch_states(max_threads, spec.context_length) * state
+
+
+def _logits_tensors(program: Program) -> frozenset[int]:
+    """Indices of the TENSOR instructions whose tensor becomes the step's logits."""
+    made: dict[int, int] = {}
+    chosen: set[int] = set()
+    for index, instruction in enumerate(program):
+        if instruction.row.name == "TENSOR":
+            made[instruction.registers[0]] = index
+        if instruction.row.name == "STREAM" and instruction.integer("channel") == Channel.LOGITS:
+            register = instruction.registers[1]
+            if register not in made:
+                raise ProgramError(f"instruction {index}: LOGITS of R{register}, which names no tensor")
+            chosen.add(made[register])
+    return frozenset(chosen)
+
+
+class _StepWriter:
+    """Writes the body of `step`, instruction by instruction; `tensors` is what each register names."""
+
+    def __init__(
+        self,
+        f: Function,
+        spec: ModelSpec,
+        unit: DotUnit,
+        max_threads: int,
+        scratch_offset: int,
+        logits: frozenset[int],
+    ) -> None:
+        self.f = f
+        self.module = f.module
+        self.spec = spec
+        self.unit = unit
+        self.logits = logits
+        self.tensors: dict[int, Tensor] = {}
+        self.persistent, self.arena, self.pool, self.logits_base = (
+            f.load(PTR, f["args"].at(getattr(StepArgs, name).offset), align=8)
+            for name in ("persistent", "arena", "kv_pool", "logits")
+        )
+        self.num_threads = f.load(I32, f["args"].at(StepArgs.num_threads.offset), align=4)
+        self.thread, self.threads = f["thread"].cast("sext", I64), self.num_threads.cast("sext", I64)
+        self.counts = {
+            Dim0.TOKENS: f.load(I32, f["args"].at(StepArgs.num_tokens.offset), align=4).cast("sext", I64),
+            Dim0.ROWS: f.load(I32, f["args"].at(StepArgs.num_rows.offset), align=4).cast("sext", I64),
+        }
+        self.states = self.arena.at(scratch_offset)
+        self.unquantised = self.arena.at(scratch_offset + _states_bytes(spec, max_threads))
+        self.where = ""
+
+    def write(self, index: int, instruction: Instruction) -> None:
+        """The calls of one instruction, each followed by a barrier."""
+        name = instruction.row.name
+        self.where = f"instruction {index} ({name})"
+        self.f.comment(f"{index}: {name} " + " ".join(f"R{r}" for r in instruction.registers if r != NO_REGISTER))
+        match name:
+            case "TENSOR":
+                self._tensor(index, instruction)
+            case "STREAM":
+                self._stream(instruction)
+            case "NORM":
+                self._norm(instruction)
+            case "MATMUL":
+                self._matmul(instruction)
+            case "QKV":
+                self._qkv(instruction)
+            case "ROPE":
+                self._rope(instruction)
+            case "ATTN":
+                self._attn(instruction)
+            case "FFN":
+                self._ffn(instruction)
+            case "QUANT" | "SILU_MUL" | "ADD":
+                self._elementwise(instruction)
+            case _:
+                raise ProgramError(f"{self.where}: not tensor work, it cannot be part of a native step")
+
+    def _call(self, kernel: str, count: Dim0, *pointers: Value) -> None:
+        f = self.f
+        if count not in self.counts:
+            raise ProgramError(f"{self.where}: the result must count tokens or logit rows")
+        f.run(kernel, f["args"], self.thread, self.threads, self.counts[count], *pointers)
+        f.return_if(f.call("barrier", BOOL, f["args"], self.num_threads), "i32 1")
+
+    def _operand(self, register: int, *dtypes: DType) -> Tensor:
+        tensor = self.tensors.get(register)
+        if tensor is None:
+            raise ProgramError(f"{self.where}: R{register} names no tensor")
+        if dtypes and tensor.dtype not in dtypes:
+            allowed = " or ".join(dtype.name for dtype in dtypes)
+            raise ProgramError(f"{self.where}: R{register} is {tensor.dtype.name}, it must be {allowed}")
+        return tensor
+
+    def _rows(self, register: int, *dtypes: DType) -> Tensor:
+        """An activation: [tokens or rows, width]."""
+        tensor = self._operand(register, *dtypes)
+        if len(tensor.dims) != 2:
+            raise ProgramError(f"{self.where}: R{register} has {len(tensor.dims)} dimensions, it must have 2")
+        multiple = 32 if tensor.dtype is DType.Q8A else ROW_GROUP
+        if tensor.dims[1] % multiple and tensor.stride == tensor.dims[1]:
+            raise UnsupportedError(f"{self.where}: rows of {tensor.dims[1]} are not whole vectors of {multiple}")
+        return tensor
+
+    def _same_rows(self, first: Tensor, *others: Tensor) -> None:
+        if any(other.dims != first.dims for other in others):
+            raise ProgramError(f"{self.where}: shapes differ: {[t.dims for t in (first, *others)]}")
+
+    def _tensor(self, index: int, instruction: Instruction) -> None:
+        if instruction.has("SPARSE"):
+            raise UnsupportedError(f"{self.where}: sparse tensors are not supported by the native step")
+        dims = tuple(instruction.integer(f"dim{axis}") for axis in range(instruction.integer("rank")))
+        region, offset = Region(instruction.flags & 3), instruction.integer("offset")
+        bases = {Region.GLOBAL: self.arena, Region.PERSISTENT: self.persistent}
+        if region not in bases or offset == NO_OFFSET:
+            raise ProgramError(f"{self.where}: a step's tensors have an offset in GLOBAL or PERSISTENT")
+        count = Dim0.FIXED
+        if instruction.has("DIM_TOKENS") or instruction.has("DIM_ROWS"):
+            count = Dim0.TOKENS if instruction.has("DIM_TOKENS") else Dim0.ROWS
+        dtype, is_logits = _dtype(instruction, self.where), index in self.logits
+        address = self.logits_base if is_logits else bases[region].at(offset)
+        stride = padded_rows(dims[-1]) if is_logits else dims[-1]
+        self.tensors[instruction.registers[0]] = Tensor(dtype, dims, count, address, stride)
+
+    def _stream(self, instruction: Instruction) -> None:
+        channel = instruction.integer("channel")
+        if channel == Channel.LOGITS:
+            return
+        if channel != Channel.EMBED:
+            raise ProgramError(f"{self.where}: channel {channel} is not tensor work")
+        out_register, table_register, *_ = instruction.registers
+        out, table = self._rows(out_register, DType.F32), self._operand(table_register)
+        if table.dims[1] != out.dims[1]:
+            raise ProgramError(f"{self.where}: table of width {table.dims[1]}, output of width {out.dims[1]}")
+        self._call(embed.embed(self.module, table.dtype, table.dims[1]), out.count, out.address, table.address)
+
+    def _norm(self, instruction: Instruction) -> None:
+        rd, ra, rb, rc = instruction.registers
+        out, x = self._rows(rd, DType.F32, DType.Q8A), self._rows(ra, DType.F32)
+        vectors = [self._operand(register, DType.F32) for register in (rb, rc) if register != NO_REGISTER]
+        eps = instruction.field("eps")
+        shape = norm.Norm(
+            x.dims[1], eps, instruction.has("LAYER"), instruction.has("ROWS"), len(vectors) == 2, out.dtype,
+            out.capacity,
+        )  # fmt: skip
+        count = Dim0.ROWS if instruction.has("ROWS") else out.count
+        addresses = [vector.address for vector in vectors]
+        self._call(norm.norm(self.module, shape), count, out.address, x.address, *addresses)
+
+    def _product(self, x: Tensor, weight: Tensor) -> matmul.Product:
+        needed = DType.Q8A if weight.dtype in QUANTISED_WEIGHTS else DType.F32
+        if x.dtype is not needed or x.dims[1] != weight.dims[1]:
+            raise ProgramError(
+                f"{self.where}: weight {weight.dtype.name} {weight.dims} needs x {needed.name} of width "
+                f"{weight.dims[1]}, it is {x.dtype.name} {x.dims}"
+            )
+        return matmul.Product(weight.dtype, weight.dims[0], weight.dims[1], x.capacity)
+
+    def _matmul(self, instruction: Instruction) -> None:
+        rd, ra, rb, rc = instruction.registers
+        out, x, weight = self._rows(rd, DType.F32), self._rows(ra), self._operand(rb)
+        bias = [] if rc == NO_REGISTER else [self._operand(rc, DType.F32).address]
+        product = self._product(x, weight)
+        if product.num_rows != out.dims[1]:
+            raise ProgramError(f"{self.where}: {product.num_rows} rows of weights, output of width {out.dims[1]}")
+        kernel = matmul.matmul(self.module, self.unit, product, bool(bias), instruction.has("ACCUMULATE"), out.stride)
+        self._call(kernel, out.count, out.address, x.address, weight.address, *bias)
+
+    def _qkv(self, instruction: Instruction) -> None:
+        out, x, weight, table = (self._operand(register) for register in instruction.registers)
+        num_heads, num_kv_heads = instruction.integer("num_heads"), instruction.integer("num_kv_heads")
+        heads = rope.Heads(num_heads + num_kv_heads, instruction.integer("head_dim"), 0, out.dims[1])
+        offset = instruction.integer("bias")
+        bias = [] if offset == NO_OFFSET else [self.persistent.at(offset)]
+        kernel = rope.qkv(self.module, self.unit, self._product(x, weight), heads, bool(bias))
+        self._call(kernel, out.count, out.address, x.address, weight.address, table.address, *bias)
+
+    def _rope(self, instruction: Instruction) -> None:
+        x, table = self._rows(instruction.registers[0], DType.F32), self._operand(instruction.registers[2], DType.F32)
+        num_heads, head_dim, column = (instruction.integer(field) for field in ("num_heads", "head_dim", "column"))
+        self._call(
+            rope.rope(self.module, rope.Heads(num_heads, head_dim, column, x.dims[1])),
+            x.count,
+            x.address,
+            table.address,
+        )
+
+    def _attn(self, instruction: Instruction) -> None:
+        out_register, *inputs = instruction.registers
+        out, (q, k, v) = self._rows(out_register), (self._rows(register, DType.F32) for register in inputs)
+        layout = self.spec.kv_layout
+        given = tuple(instruction.integer(field) for field in ("num_heads", "num_kv_heads", "head_dim"))
+        if given != (self.spec.num_heads, layout.num_kv_heads, layout.head_dim):
+            raise ProgramError(f"{self.where}: heads {given} do not fit the KV cache of this model")
+        whole_blocks = out.dtype is DType.F32 or layout.head_dim % 32 == 0
+        shape = attention.Attention(
+            layout,
+            self.spec.num_heads,
+            float(instruction.field("scale")),
+            q_column=instruction.integer("q_column"),
+            k_column=instruction.integer("k_column"),
+            v_column=instruction.integer("v_column"),
+            q_width=q.dims[1],
+            k_width=k.dims[1],
+            v_width=v.dims[1],
+            out_dtype=out.dtype if whole_blocks else DType.F32,
+            capacity=out.capacity,
+        )
+        pool = self.pool.at(layout.key_offset(instruction.integer("layer"), 0))
+        goal = out.address if whole_blocks else self.unquantised
+        self._call(attention.append(self.module, shape), out.count, k.address, v.address, pool)
+        attend = attention.attend(self.module, self.unit, shape)
+        self._call(attend, out.count, goal, q.address, pool, self.states)
+        self._call(attention.merge(self.module, shape), out.count, goal, self.states)
+        if not whole_blocks:
+            kernel = elementwise.quantise(self.module, out.dims[1], out.capacity)
+            self._call(kernel, out.count, out.address, self.unquantised)
+
+    def _ffn(self, instruction: Instruction) -> None:
+        rd, ra, rb, rc = instruction.registers
+        out, x, weights, down = self._rows(rd, DType.F32), self._rows(ra), self._operand(rb), self._operand(rc)
+        size, hidden_dtype = instruction.integer("ffn_size"), DType(instruction.integer("hidden_dtype"))
+        if weights.dims[0] != 2 * size or size % 32:
+            raise UnsupportedError(f"{self.where}: feed-forward size {size} must be a multiple of 32")
+        address = self.arena.at(instruction.integer("hidden"))
+        hidden = Tensor(hidden_dtype, (x.capacity, size), x.count, address, size)
+        gate_up = ffn.gate_up(self.module, self.unit, self._product(x, weights), hidden_dtype)
+        self._call(gate_up, out.count, address, x.address, weights.address)
+        product = self._product(hidden, down)
+        kernel = matmul.matmul(self.module, self.unit, product, bias=False, accumulate=True, stride=out.stride)
+        self._call(kernel, out.count, out.address, address, down.address)
+
+    def _elementwise(self, instruction: Instruction) -> None:
+        out_register, *inputs = (register for register in instruction.registers if register != NO_REGISTER)
+        out, sources = self._rows(out_register), [self._rows(register, DType.F32) for register in inputs]
+        self._same_rows(out, *sources)
+        width, capacity = out.dims[1], out.capacity
+        match instruction.row.name:
+            case "QUANT":
+                kernel = elementwise.quantise(self.module, width, capacity)
+            case "SILU_MUL":
+                kernel = elementwise.silu_times(self.module, out.dtype, width, capacity)
+            case _:
+                kernel = elementwise.add(self.module, width, capacity)
+        self._call(kernel, out.count, out.address, *(source.address for source in sources))
+
+
+def _dtype(instruction: Instruction, where: str) -> DType:
+    try:
+        return DType(instruction.integer("dtype"))
+    except ValueError as error:
+        raise ProgramError(f"{where}: element type 0x{instruction.integer('dtype'):02X} is not defined") from error

@@ -1,0 +1,167 @@
+"""Matrix products (N4, N5, N6): tiles of 16 rows, and the loops of one thread over row groups and tokens.
+
+A tile function makes 16 rows of W x for a few tokens into a small buffer, in the one order N4 and N5 allow, whatever
+the number of tokens; what is then done with the 16 sums (the epilogue) belongs to the operation:
+
+    for each unit of this thread's share          (a unit is 1, 2 or 4 row groups, whose weights stay in L1)
+        for each tile of tokens                   (several at a time, then one at a time)
+            tile(weights, x, token, sums)         sums: f32 [groups][tokens][16]
+            for each token: epilogue(unit, token, sums)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unsay.compiler.codegen.builder import F16X16, F32, F32X16, I32, I64, PTR, Function, Module, Value
+from unsay.compiler.codegen.kernels.dot import DotUnit, block_dot
+from unsay.compiler.codegen.kernels.vector import (
+    LANES,
+    Output,
+    Quantised,
+    kernel_parameters,
+    leave_if_interrupted,
+    load_floats,
+    share,
+    splat_load,
+)
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes, weight_bytes
+
+_NIBBLE_BYTES, _BYTE_BYTES, _SCALE_BYTES = 256, 512, 32
+
+Epilogue = Callable[[Value, Value, list[Value]], None]
+"""(unit, token, one <16 x float> per row group of the unit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """W x for one weight format and shape: W [num_rows, width], x [capacity, width] (Q8A or F32)."""
+
+    dtype: DType
+    num_rows: int
+    width: int
+    capacity: int
+
+    @property
+    def num_groups(self) -> int:
+        """Row groups of W."""
+        return -(-self.num_rows // ROW_GROUP)
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of one row group."""
+        return weight_bytes(self.dtype, ROW_GROUP, self.width)
+
+    @property
+    def name(self) -> str:
+        """For function names: q4_1_1536x576."""
+        return f"{self.dtype.name.lower()}_{self.num_rows}x{self.width}_t{self.capacity}"
+
+
+def matmul(module: Module, unit: DotUnit, product: Product, bias: bool, accumulate: bool, stride: int) -> str:
+    """Kernel (out f32 [T][stride], x, weights[, bias]): out = W x (+ bias), added to `out` if `accumulate`."""
+
+    def write(f: Function) -> None:
+        out = Output(f["out"], DType.F32, product.capacity, stride)
+
+        def finish(group: Value, token: Value, sums: list[Value]) -> None:
+            column = group * LANES
+            y = sums[0]
+            if bias:
+                y = y + f.load(F32X16, f["bias"].at(column * 4), align=4)
+            if accumulate:
+                y = f.load(F32X16, f["out"].at(token * (stride * 4)).at(column * 4), align=4) + y
+            out.store(f, token, column, [y])
+
+        row_loop(f, unit, product, 1, finish)
+
+    suffix = ("_bias" if bias else "") + ("_accumulate" if accumulate else "")
+    pointers = ("out", "x", "weights", *(("bias",) if bias else ()))
+    return module.define(
+        f"matmul_{product.name}{suffix}",
+        kernel_parameters(*pointers),
+        write,
+        f"out f32 [T][{stride}] = W {product.dtype.name} [{product.num_rows}, {product.width}] x{suffix}",
+    )
+
+
+def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
+    """The loops above, over this thread's share of the units of `groups` row groups."""
+    assert product.num_groups % groups == 0, (product, groups)
+    begin, end = share(f, product.num_groups // groups)
+    sums = f.buffer(groups * unit.token_tile * LANES * 4)
+    with f.loop("unit", begin, end) as index:
+        weights = f["weights"].at(index * (groups * product.group_bytes))
+        start: Value | int = 0
+        for tokens in (unit.token_tile, 1):
+            stop = f["count"] - f["count"] % tokens
+            tile = _tile(f.module, unit, product, tokens)
+            with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
+                leave_if_interrupted(f)
+                for group in range(groups):
+                    place = sums.at(group * tokens * LANES * 4)
+                    f.run(tile, weights.at(group * product.group_bytes), f["x"], token, place)
+                with f.loop("token", 0, tokens) as inside:
+                    places = [sums.at(inside * (LANES * 4) + group * tokens * LANES * 4) for group in range(groups)]
+                    epilogue(index, token + inside, [f.load(F32X16, place, align=64) for place in places])
+            start = stop
+
+
+def _tile(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
+    """void tile(weights of a row group, x, first token, sums f32 [tokens][16])."""
+    quantised = product.dtype in QUANTISED_WEIGHTS
+    write = _write_quantised_tile if quantised else _write_float_tile
+    return module.define(
+        f"tile_{product.dtype.name.lower()}_k{product.width}_t{product.capacity}_x{tokens}",
+        [(PTR, "weights"), (PTR, "x"), (I64, "token"), (PTR, "sums")],
+        lambda f: write(f, unit, product, tokens),
+        f"sums f32 [{tokens}][16] of a row group {product.dtype.name} [16, {product.width}] and {tokens} tokens from "
+        f"`token` on",
+    )
+
+
+def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
+    """N4."""
+    dtype = product.dtype
+    block_bytes = group_block_bytes(dtype)
+    scales_at = _BYTE_BYTES if dtype is DType.Q8_0 else _NIBBLE_BYTES
+    x = Quantised(f["x"], product.capacity, product.width)
+    rows = [f["token"] + place for place in range(tokens)]
+    q, scale, total = ([where(row) for row in rows] for where in (x.q, x.scale, x.sum))
+    sums = [f.slot(F32X16, 0.0) for _ in rows]
+    offset = unit.offset(dtype)
+    with f.loop("block", 0, product.width // QUANT_BLOCK) as block:
+        weights = f["weights"].at(block * block_bytes)
+        dots = block_dot(f, unit, dtype, weights, [row.at(block * QUANT_BLOCK) for row in q])
+        d = f.load(F16X16, weights.at(scales_at), align=2).cast("fpext", F32X16)
+        for place in range(tokens):
+            dot = dots[place]
+            if offset:
+                dot = dot - (f.load(I32, total[place].at(block * 4), align=4) * offset).splat(LANES)
+            scaled = d * splat_load(f, scale[place].at(block * 4))
+            sums[place].set(f.fma(dot.cast("sitofp", F32X16), scaled, sums[place].get()))
+        if dtype is DType.Q4_1:
+            m = f.load(F16X16, weights.at(scales_at + _SCALE_BYTES), align=2).cast("fpext", F32X16)
+            for place in range(tokens):
+                whole = f.load(I32, total[place].at(block * 4), align=4).cast("sitofp", F32)
+                lift = f.load(F32, scale[place].at(block * 4), align=4) * whole
+                sums[place].set(f.fma(m, lift.splat(LANES), sums[place].get()))
+    _store_sums(f, [total.get() for total in sums])
+
+
+def _write_float_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
+    """N5."""
+    element_bytes = product.group_bytes // (ROW_GROUP * product.width)
+    rows = [f["x"].at((f["token"] + place) * (product.width * 4)) for place in range(tokens)]
+    sums = [f.slot(F32X16, 0.0) for _ in rows]
+    with f.loop("k", 0, product.width) as k:
+        w = load_floats(f, product.dtype, f["weights"].at(k * (ROW_GROUP * element_bytes)))
+        for row, total in zip(rows, sums, strict=True):
+            total.set(f.fma(w, splat_load(f, row.at(k * 4)), total.get()))
+    _store_sums(f, [total.get() for total in sums])
+
+
+def _store_sums(f: Function, sums: list[Value]) -> None:
+    for place, values in enumerate(sums):
+        f.store(values, f["sums"].at(place * LANES * 4), align=64)

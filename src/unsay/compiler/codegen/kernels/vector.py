@@ -1,0 +1,184 @@
+"""Shared pieces of the kernels, each the emission of one rule of docs/numerics.md (named N1, N2 ...).
+
+Every kernel is `void kernel(ptr args, i64 thread, i64 threads, i64 count, ptr ...)`: args is StepArgs, count the rows
+(tokens or logit rows) of this step, and the kernel does its thread's share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unsay.compiler.codegen.builder import (
+    BOOL,
+    F16X16,
+    F32,
+    F32X16,
+    I8,
+    I32,
+    I32X16,
+    I64,
+    PTR,
+    Function,
+    Value,
+    element_type,
+    vector,
+    with_element,
+)
+from unsay.isa.abi import StepArgs
+from unsay.isa.formats import QUANT_BLOCK, DType
+
+LANES = 16
+
+
+def kernel_parameters(*pointers: str) -> list[tuple[str, str]]:
+    """The parameters of a kernel that takes these pointers."""
+    return [(PTR, "args"), (I64, "thread"), (I64, "threads"), (I64, "count"), *((PTR, name) for name in pointers)]
+
+
+def argument(f: Function, name: str) -> Value:
+    """A pointer of StepArgs."""
+    return f.load(PTR, f["args"].at(getattr(StepArgs, name).offset), align=8)
+
+
+def index_at(f: Function, array: Value, index: Value) -> Value:
+    """array[index] of an i32 array, as i64."""
+    return f.load(I32, array.at(index * 4), align=4).cast("sext", I64)
+
+
+def leave_if_interrupted(f: Function) -> None:
+    """Return from the kernel if the interrupt word is set."""
+    f.return_if(f.call("interrupted", BOOL, f["args"]))
+
+
+def share(f: Function, num_units: Value | int) -> tuple[Value, Value]:
+    """[begin, end) of this thread when units are dealt out in contiguous runs."""
+    units = f.operand(I64, num_units)
+    return units * f["thread"] // f["threads"], units * (f["thread"] + 1) // f["threads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """A Q8A tensor in memory: q int8 [capacity][K] | scale f32 [capacity][K/32] | sum i32 [capacity][K/32]."""
+
+    base: Value
+    capacity: int
+    width: int
+
+    def q(self, row: Value) -> Value:
+        """Address of a row's bytes."""
+        return self.base.at(row * self.width)
+
+    def scale(self, row: Value) -> Value:
+        """Address of a row's scales."""
+        return self.base.at(row * (self.width // 8) + self.capacity * self.width)
+
+    def sum(self, row: Value) -> Value:
+        """Address of a row's sums."""
+        return self.base.at(row * (self.width // 8) + self.capacity * (self.width + self.width // 8))
+
+
+def load_floats(f: Function, dtype: DType, address: Value) -> Value:
+    """16 elements of F32, F16 or BF16 memory as <16 x float>, exactly."""
+    if dtype is DType.F32:
+        return f.load(F32X16, address, align=4)
+    if dtype is DType.F16:
+        return f.load(F16X16, address, align=2).cast("fpext", F32X16)
+    bits = f.load(vector("i16", LANES), address, align=2).cast("zext", I32X16)
+    return (bits << 16).cast("bitcast", F32X16)
+
+
+def splat_load(f: Function, address: Value) -> Value:
+    """One f32 of memory in all 16 lanes."""
+    return f.load(F32, address, align=4).splat(LANES)
+
+
+def maximum(f: Function, a: Value, b: Value) -> Value:
+    """The larger, lane by lane."""
+    return f.select(a.compare("ogt", b), a, b)
+
+
+def tree_sum(x: Value) -> Value:
+    """N1, the second half: lane[j] += lane[j + h] for h = 8, 4, 2, 1; the scalar sum."""
+    for half in (8, 4, 2, 1):
+        x = x + x.shuffle([(lane + half) % LANES for lane in range(LANES)])
+    return x.lane(0)
+
+
+def largest(f: Function, x: Value) -> Value:
+    """The largest lane, as a scalar."""
+    for half in (8, 4, 2, 1):
+        x = maximum(f, x, x.shuffle([(lane + half) % LANES for lane in range(LANES)]))
+    return x.lane(0)
+
+
+def exp(f: Function, x: Value) -> Value:
+    """N2, for f32 or a vector of them."""
+    kind = x.type
+    high = f.constant(kind, 88.0)
+    x = f.select(x.compare("ogt", high), high, x)
+    n = f.unary("roundeven", x * 1.44269504088896341)
+    r = f.fma(n, -0.693359375, x)
+    r = f.fma(n, 2.12194440e-4, r)
+    p = f.constant(kind, 1.9875691500e-4)
+    for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = f.fma(p, r, coefficient)
+    y = f.fma(p, r * r, r) + 1.0
+    whole = with_element(kind, I32)
+    tiny = x.compare("olt", -87.33)
+    exponent = f.select(tiny, f.constant(kind, 0.0), n).cast("fptosi", whole)
+    power = ((exponent + 127) << 23).cast("bitcast", kind)
+    return f.select(tiny, f.constant(kind, 0.0), y * power)
+
+
+def silu_mul(f: Function, gate: Value, up: Value) -> Value:
+    """N10: (g / (1 + exp(-g))) * u."""
+    return (gate / (exp(f, -gate) + 1.0)) * up
+
+
+def store_quantised_block(f: Function, low: Value, high: Value, q: Value, scale: Value, total: Value) -> None:
+    """N3 of the 32 values in two vectors, to the addresses given."""
+    largest_abs = largest(f, maximum(f, f.unary("fabs", low), f.unary("fabs", high)))
+    small = largest_abs.compare("olt", 2.0**-100)
+    zero = f.constant(F32, 0.0)
+    inverse = f.select(small, zero, f.constant(F32, 127.0) / largest_abs).splat(LANES)
+    integers = [f.unary("roundeven", half * inverse).cast("fptosi", I32X16) for half in (low, high)]
+    for offset, values in enumerate(integers):
+        f.store(values.cast("trunc", vector(I8, LANES)), q.at(offset * LANES))
+    f.store(f.select(small, zero, largest_abs / 127.0), scale, align=4)
+    f.store(f.intrinsic("llvm.vector.reduce.add.v16i32", I32, integers[0] + integers[1]), total, align=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a kernel's rows go: F32 [capacity][width], or Q8A of that shape."""
+
+    base: Value
+    dtype: DType
+    capacity: int
+    width: int
+
+    def store(self, f: Function, row: Value, column: Value, halves: Sequence[Value]) -> None:
+        """Store values of one row from `column` on: any number of vectors as F32, pairs of them (a block) as Q8A."""
+        if self.dtype is DType.F32:
+            start = self.base.at(row * (self.width * 4)).at(column * 4)
+            for place, values in enumerate(halves):
+                f.store(values, start.at(place * 64), align=4)
+            return
+        assert self.dtype is DType.Q8A and len(halves) % 2 == 0, (self.dtype, len(halves))
+        packed = Quantised(self.base, self.capacity, self.width)
+        for place in range(0, len(halves), 2):
+            first = column + place * LANES
+            side = first // QUANT_BLOCK * 4
+            places = packed.q(row).at(first), packed.scale(row).at(side), packed.sum(row).at(side)
+            store_quantised_block(f, halves[place], halves[place + 1], *places)
+
+    @property
+    def step(self) -> int:
+        """Columns stored at a time: a block where blocks share a scale, else a vector."""
+        return QUANT_BLOCK if self.dtype is DType.Q8A else LANES
+
+
+def is_float(value: Value) -> bool:
+    """Whether the value is f32 or a vector of it."""
+    return element_type(value.type) == F32

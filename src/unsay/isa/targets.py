@@ -1,0 +1,49 @@
+"""The instruction sets machine code is made for, best first, and what each needs of a CPU.
+
+`cpu_flags` are the names /proc/cpuinfo gives; Linux lists there only what the kernel has enabled for programs,
+so a flag stands for CPU and operating system alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsay.errors import TargetError
+
+_X86_64_V3 = (
+    "pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "movbe", "avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm",
+)  # fmt: skip
+_X86_64_V4 = (*_X86_64_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One instruction set. `llvm_cpu`, `llvm_features`: the same set in LLVM's words. `vector_bytes`: of a register."""
+
+    name: str
+    triple: str
+    llvm_cpu: str
+    llvm_features: str
+    cpu_flags: tuple[str, ...]
+    vector_bytes: int
+
+
+TARGETS: tuple[Target, ...] = (
+    Target(
+        "avx512-vnni", "x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni,-prefer-256-bit",
+        (*_X86_64_V4, "avx512_vnni"), 64,
+    ),
+    Target(
+        "avx-vnni", "x86_64-unknown-linux-gnu", "x86-64-v3", "+avxvnni",
+        (*_X86_64_V3, "avx_vnni"), 32,
+    ),
+    Target("avx2", "x86_64-unknown-linux-gnu", "x86-64-v3", "", _X86_64_V3, 32),
+)  # fmt: skip
+
+
+def find_target(name: str) -> Target:
+    """The target of this name; raises TargetError listing the known ones."""
+    for target in TARGETS:
+        if target.name == name:
+            return target
+    raise TargetError(f"unknown target {name!r}; known: {', '.join(target.name for target in TARGETS)}")

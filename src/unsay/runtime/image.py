@@ -1,0 +1,43 @@
+"""A loaded image: the manifest and program as values, weights and machine code mapped, nothing copied."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsay.errors import CacheError
+from unsay.image import ImageFiles, Manifest
+from unsay.isa.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What executors run. weights: PERSISTENT, uint8, read-only; code: the mapped executable."""
+
+    manifest: Manifest
+    program: Program
+    weights: NDArray[np.uint8]
+    code: mmap.mmap
+
+
+def load_image(files: ImageFiles) -> Image:
+    """Map an image of the cache; raises CacheError if a file is missing or not the size the manifest says."""
+    try:
+        manifest = Manifest.from_json(files.manifest.read_text())
+        program = Program.from_bytes(files.program.read_bytes())
+        weights = _map(files.cache_root / manifest.weights, mmap.PROT_READ)
+        code = _map(files.code, mmap.PROT_READ | mmap.PROT_EXEC)
+    except (OSError, ValueError) as error:
+        raise CacheError(f"damaged image {files.directory}: {error}; delete it to have it made again") from error
+    if len(weights) != manifest.weights_bytes or max(manifest.entry.values(), default=0) >= len(code):
+        raise CacheError(f"damaged image {files.directory}: a file has another size; delete it to have it made again")
+    return Image(manifest, program, np.frombuffer(weights, np.uint8), code)
+
+
+def _map(path: Path, protection: int) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=protection)

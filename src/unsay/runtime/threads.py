@@ -1,0 +1,70 @@
+"""A pool of threads that live in native code: each waits there for a step, does its part, and waits again.
+
+Waiting is a short spin, then a futex, so an idle pool uses no CPU. Python sees the threads only at start and end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+
+from unsay.isa.abi import PoolState, StepArgs
+
+_VOID_POOL_INDEX = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
+_INT_POOL_ARGS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+_VOID_POOL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class WorkerPool:
+    """`num_threads` threads for steps, of which the caller of `run` is one. Not re-entrant.
+
+    A forked child has no workers of its parent: the pool starts new ones at the child's first step.
+    """
+
+    def __init__(self, code: mmap.mmap, entry: dict[str, int], num_threads: int) -> None:
+        assert num_threads >= 1, num_threads
+        self.num_threads = num_threads
+        self._code = code
+        base = _address(code)
+        self._worker = _VOID_POOL_INDEX(base + entry["worker"])
+        self._run = _INT_POOL_ARGS(base + entry["run"])
+        self._close = _VOID_POOL(base + entry["close"])
+        self._threads: list[threading.Thread] = []
+        self._start()
+
+    def run(self, args: StepArgs) -> bool:
+        """One step on all threads; False if it was interrupted."""
+        if self._process != os.getpid():
+            self._start()
+        assert self._threads or self.num_threads == 1, "the pool is closed"
+        args.num_threads = self.num_threads
+        return self._run(self._state_address, ctypes.addressof(args)) == 0
+
+    def close(self) -> None:
+        """End the workers; idempotent."""
+        if self._process == os.getpid():
+            self._close(self._state_address)
+            for thread in self._threads:
+                thread.join()
+        self._threads = []
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+        self._state = PoolState.from_buffer(self._memory)
+        self._state_address = ctypes.addressof(self._state)
+        self._threads = [
+            threading.Thread(target=self._worker, args=(self._state_address, index), name=f"unsay-{index}", daemon=True)
+            for index in range(1, self.num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+
+def _address(memory: mmap.mmap) -> int:
+    """Where a mapping lies; ctypes refuses read-only buffers, NumPy does not."""
+    import numpy as np
+
+    return int(np.frombuffer(memory, np.uint8).ctypes.data)
