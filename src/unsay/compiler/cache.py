@@ -1,7 +1,7 @@
 """The cache of things made from model files. Everything in it can be made again; nothing in it is ever half there.
 
-    digests/<path>.json    sha256 of a model file, remembered with the file's size, times and inode
-    weights/<key>.bin      packed weights, shared by the images of all targets
+    digests/<path>.json    sha256 of a large file, remembered with the file's size, times and inode
+    weights/<key>.bin      packed weights, shared by the images of all targets; <key>.sha256 beside them
     images/<key>/          one image (image.py) and seal.json, the sha256 of each of its files
     locks/<model>          held while something is made from that model; freed by the system when its holder dies
     tmp/<model>/           what the holder of locks/<model> is writing
@@ -10,7 +10,8 @@ Invariants
 1. Only the holder of locks/<model> writes in tmp/<model>, or makes weights and images of that model.
 2. A file gets its final name by one rename, after its bytes and its directory have reached the disk.
 3. So a directory in tmp whose lock is free was left by a process that died: whoever sees it next removes it.
-4. An image whose seal, or whose weights' size, does not agree is treated as absent and made again.
+4. An image of which a file's sha256 does not agree is treated as absent and made again. Model and weights are read
+   for that only if they are not the files remembered, so a warm start reads neither.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -62,8 +64,11 @@ def file_identity(path: Path) -> FileIdentity:
     return FileIdentity(str(real), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def model_digest(root: Path, path: Path, progress: Progress | None = None) -> str:
-    """sha256 of a model file, in hex; read only if it is not the file remembered."""
+def file_digest(root: Path, path: Path, progress: Progress | None = None) -> str:
+    """sha256 of a model or weights file, in hex; read only if it is not the file remembered.
+
+    Raises ModelNotFoundError or ModelFileError.
+    """
     identity = file_identity(path)
     memo = root / "digests" / f"{_name(identity.path)}.json"
     remembered = _read_json(memo)
@@ -72,12 +77,7 @@ def model_digest(root: Path, path: Path, progress: Progress | None = None) -> st
     digest = _hash_file(Path(identity.path), identity.size, progress)
     if file_identity(path) != identity:
         raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
-    text = json.dumps({"identity": asdict(identity), "sha256": digest})
-    with _cache_errors(root, len(text)):
-        memo.parent.mkdir(exist_ok=True)
-        draft = memo.with_suffix(f".{os.getpid()}")
-        draft.write_text(text)
-        draft.replace(memo)
+    _replace_text(root, memo, json.dumps({"identity": asdict(identity), "sha256": digest}))
     return digest
 
 
@@ -113,14 +113,14 @@ def exclusive(root: Path, model: str) -> Generator[Path]:
 
 
 def store_weights(root: Path, work: Path, key: str, num_bytes: int, write: Callable[[BinaryIO], None]) -> str:
-    """Make weights/<key>.bin by `write` unless it is there; returns its path relative to the cache.
+    """Make weights/<key>.bin by `write` unless it is there and whole; returns its path relative to the cache.
 
     Room for all of it is reserved first, so a full disk shows at once.
     """
     relative = f"weights/{key}.bin"
     final, draft = root / relative, work / f"{key}.bin"
     with _cache_errors(root, num_bytes):
-        if final.exists() and final.stat().st_size == num_bytes:
+        if final.exists() and _weights_are_whole(root, relative, num_bytes):
             return relative
         with draft.open("wb") as file:
             if num_bytes:
@@ -130,6 +130,7 @@ def store_weights(root: Path, work: Path, key: str, num_bytes: int, write: Calla
         assert draft.stat().st_size == num_bytes, (draft.stat().st_size, num_bytes)
         draft.replace(final)
         _sync_directory(final.parent)
+    _replace_text(root, final.with_suffix(".sha256"), file_digest(root, final))
     return relative
 
 
@@ -158,7 +159,16 @@ def _is_whole(files: ImageFiles) -> bool:
     if not seal or any(_sha256((files.directory / name).read_bytes()) != digest for name, digest in seal.items()):
         return False
     manifest = Manifest.from_json(files.manifest.read_text())
-    return (files.cache_root / manifest.weights).stat().st_size == manifest.weights_bytes
+    return _weights_are_whole(files.cache_root, manifest.weights, manifest.weights_bytes)
+
+
+def _weights_are_whole(root: Path, relative: str, num_bytes: int) -> bool:
+    """Invariant 4; raises FileNotFoundError if there are none."""
+    path = root / relative
+    if path.stat().st_size != num_bytes:
+        return False
+    seal = path.with_suffix(".sha256")
+    return seal.exists() and seal.read_text() == file_digest(root, path)
 
 
 def _remove_abandoned(root: Path) -> None:
@@ -204,6 +214,14 @@ def _hash_file(path: Path, size: int, progress: Progress | None) -> str:
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     return digest.hexdigest()
+
+
+def _replace_text(root: Path, path: Path, text: str) -> None:
+    with _cache_errors(root, len(text)):
+        path.parent.mkdir(exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        draft.write_text(text)
+        draft.replace(path)
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unsay.cachedir import cache_root
-from unsay.compiler.cache import exclusive, find_image, model_digest
+from unsay.compiler.cache import exclusive, file_digest, find_image
 from unsay.compiler.limits import LIMITS
 from unsay.image import IMAGE_VERSION, ImageFiles
 from unsay.isa.targets import find_target
@@ -33,7 +33,7 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
     """
     find_target(target)
     root = cache_root()
-    digest = model_digest(root, source, progress)
+    digest = file_digest(root, source, progress)
     key = image_key(digest, target)
     if image := find_image(root, key):
         return image
