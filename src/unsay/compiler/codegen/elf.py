@@ -78,7 +78,8 @@ def _symbols(sections: list[_Section]) -> list[tuple[str, int, int]]:
     (table,) = (section for section in sections if section.kind == _SYMTAB)
     names = sections[table.link].data
     result: list[tuple[str, int, int]] = []
-    for name, _, _, index, value, _ in _SYMBOL.iter_unpack(table.data):
+    for start in range(0, len(table.data), _SYMBOL.size):
+        name, _, _, index, value, _ = _SYMBOL.unpack_from(table.data, start)
         result.append((names[name : names.index(b"\0", name)].decode(), index, value))
     return result
 

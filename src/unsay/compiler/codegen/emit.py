@@ -223,17 +223,21 @@ class _StepWriter:
         if instruction.has("SPARSE"):
             raise UnsupportedError(f"{self.where}: sparse tensors are not supported by the native step")
         dims = tuple(instruction.integer(f"dim{axis}") for axis in range(instruction.integer("rank")))
+        is_logits = index in self.logits
+        address = self.logits_base if is_logits else self._place(instruction)
+        count = Dim0.FIXED
+        if instruction.has("DIM_TOKENS") or instruction.has("DIM_ROWS"):
+            count = Dim0.TOKENS if instruction.has("DIM_TOKENS") else Dim0.ROWS
+        stride = padded_rows(dims[-1]) if is_logits else dims[-1]
+        dtype = _dtype(instruction, self.where)
+        self.tensors[instruction.registers[0]] = Tensor(dtype, dims, count, address, stride)
+
+    def _place(self, instruction: Instruction) -> Value:
         region, offset = Region(instruction.flags & 3), instruction.integer("offset")
         bases = {Region.GLOBAL: self.arena, Region.PERSISTENT: self.persistent}
         if region not in bases or offset == NO_OFFSET:
             raise ProgramError(f"{self.where}: a step's tensors have an offset in GLOBAL or PERSISTENT")
-        count = Dim0.FIXED
-        if instruction.has("DIM_TOKENS") or instruction.has("DIM_ROWS"):
-            count = Dim0.TOKENS if instruction.has("DIM_TOKENS") else Dim0.ROWS
-        dtype, is_logits = _dtype(instruction, self.where), index in self.logits
-        address = self.logits_base if is_logits else bases[region].at(offset)
-        stride = padded_rows(dims[-1]) if is_logits else dims[-1]
-        self.tensors[instruction.registers[0]] = Tensor(dtype, dims, count, address, stride)
+        return bases[region].at(offset)
 
     def _stream(self, instruction: Instruction) -> None:
         channel = instruction.integer("channel")
