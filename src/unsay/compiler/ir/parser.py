@@ -14,7 +14,7 @@ from unsay.errors import IrError
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r\n]|//[^\n]*)+)
-      | (?P<value>%[A-Za-z0-9_][A-Za-z0-9_.\-]*)
+      | (?P<value>%[A-Za-z0-9_.\-]+)
       | (?P<float>-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))
       | (?P<int>-?[0-9]+)
       | (?P<string>"(?:[^"\\\n]|\\.)*")
@@ -25,6 +25,7 @@ _TOKEN = re.compile(
 )
 
 _MAX_DIGITS = 18
+_ARTICLES = {"name": "a name", "value": "a value", "int": "a number or a string", "string": "a string"}
 
 _Item = TypeVar("_Item")
 
@@ -91,7 +92,7 @@ class _Parser:
     def _take(self, kind: str) -> _Token:
         token = self._token
         if token.kind != kind:
-            self._fail(f"expected a {kind}, found {token.text!r}", token.start)
+            self._fail(f"expected {_ARTICLES[kind]}, found {token.text!r}", token.start)
         self._next += 1
         return token
 

@@ -15,7 +15,7 @@ operation  [value {',' value} '='] NAME '(' [value {',' value}] ')' [attributes]
 value      '%' NAME
 attributes '{' NAME '=' (INT | FLOAT | STRING) {',' ...} '}'         a FLOAT has a point or an exponent
 type       'tensor' '<' {(INT | NAME) 'x'} NAME {',' ('layout' | 'device') '=' STRING} '>'
-NAME       [A-Za-z_] then letters, digits, '_', '.', '-';  after '%' it may begin with a digit
+NAME       [A-Za-z_] then letters, digits, '_', '.', '-';  after '%' it may begin with any of these
 STRING     as in JSON
 """
 
