@@ -19,7 +19,7 @@ _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 TINY_VARIANTS: dict[str, dict[str, object]] = {
     "llama-q4_1": {"dtype": {"default": "Q4_1", "token_embd": "Q8_0"}},
     "llama-q4_0-d32": {"dtype": "Q4_0", "head_dim": 32, "layers": 3, "tied": False},
-    "llama-q8_0-d64": {"dtype": "Q8_0", "heads": 3, "kv_heads": 1, "head_dim": 64, "layers": 1, "ffn": 160},
+    "llama-q8_0-d64": {"dtype": "Q8_0", "heads": 3, "kv_heads": 1, "head_dim": 64, "layers": 1, "ffn": 96},
     "llama-f32": {"dtype": "F32", "layers": 1},
     "llama-f16-untied": {"dtype": "F16", "tied": False, "layers": 1},
     "llama-mixed": {"dtype": {"default": "Q4_1", "ffn_down": "F16", "attn_output": "BF16", "token_embd": "F16"}},

@@ -45,3 +45,13 @@ def test_same_seed_writes_the_same_file_and_another_seed_does_not(tmp_path: Path
     )
     assert first == second
     assert not np.array_equal(np.frombuffer(first, np.uint8), np.frombuffer(third, np.uint8))
+
+
+def test_some_rows_behind_a_norm_have_a_wide_block_and_some_have_not(tiny_path: Path) -> None:
+    reader = gguf.GGUFReader(tiny_path)
+    by_name = {tensor.name: tensor for tensor in reader.tensors}
+    embedding = gguf.quants.dequantize(by_name["token_embd.weight"].data, by_name["token_embd.weight"].tensor_type)
+    normed = embedding / np.sqrt(np.mean(embedding**2, axis=1, keepdims=True)) * by_name["blk.0.attn_norm.weight"].data
+    peaks = np.abs(normed.reshape(len(normed), -1, 32)).max(axis=2)
+    is_wide = peaks * peaks.shape[1] > 2 * peaks.sum(axis=1, keepdims=True)
+    assert 0.1 < is_wide.any(axis=1).mean() < 0.9

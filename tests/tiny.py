@@ -35,14 +35,15 @@ _MERGES = (
 
 @dataclass(frozen=True, slots=True)
 class TinyShape:
-    """Sizes in elements. heads * head_dim need not equal the embedding size."""
+    """Sizes in elements. heads * head_dim need not equal the embedding size, which is at least three blocks of 32:
+    with fewer no block can be wide (docs/numerics.md, N3w)."""
 
     layers: int = 2
-    embedding: int = 64
-    heads: int = 4
+    embedding: int = 96
+    heads: int = 6
     kv_heads: int = 2
     head_dim: int = 16
-    ffn: int = 96
+    ffn: int = 160
     context_length: int = 1024
     rope_base: float = 10000.0
     norm_eps: float = 1e-5
@@ -103,7 +104,11 @@ def byte_alphabet() -> list[str]:
 
 
 def tiny_weights(shape: TinyShape, vocab_size: int, architecture: str, tied: bool, seed: int) -> dict[str, np.ndarray]:
-    """All tensors in float32 as [outputs, inputs], by GGUF name."""
+    """All tensors in float32 as [outputs, inputs], by GGUF name.
+
+    One channel of every norm is eight times as large as the rest, as in real models, so that about a quarter of the
+    rows have a wide block.
+    """
     random = np.random.default_rng(seed)
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
 
@@ -113,10 +118,15 @@ def tiny_weights(shape: TinyShape, vocab_size: int, architecture: str, tied: boo
     def vector(size: int, mean: float) -> np.ndarray:
         return (mean + 0.2 * random.standard_normal(size)).astype(np.float32)
 
+    def gamma() -> np.ndarray:
+        values = vector(shape.embedding, 1.0)
+        values[5] = 8.0
+        return values
+
     weights = {"token_embd.weight": matrix(vocab_size, shape.embedding, 3.0)}
     for layer in range(shape.layers):
         block = f"blk.{layer}"
-        weights[f"{block}.attn_norm.weight"] = vector(shape.embedding, 1.0)
+        weights[f"{block}.attn_norm.weight"] = gamma()
         weights[f"{block}.attn_q.weight"] = matrix(query, shape.embedding, 1.5)
         weights[f"{block}.attn_k.weight"] = matrix(key, shape.embedding, 1.5)
         weights[f"{block}.attn_v.weight"] = matrix(key, shape.embedding, 1.5)
@@ -125,11 +135,11 @@ def tiny_weights(shape: TinyShape, vocab_size: int, architecture: str, tied: boo
             weights[f"{block}.attn_k.bias"] = vector(key, 0.0)
             weights[f"{block}.attn_v.bias"] = vector(key, 0.0)
         weights[f"{block}.attn_output.weight"] = matrix(shape.embedding, query, 1.5)
-        weights[f"{block}.ffn_norm.weight"] = vector(shape.embedding, 1.0)
+        weights[f"{block}.ffn_norm.weight"] = gamma()
         weights[f"{block}.ffn_gate.weight"] = matrix(shape.ffn, shape.embedding, 1.5)
         weights[f"{block}.ffn_up.weight"] = matrix(shape.ffn, shape.embedding, 1.5)
         weights[f"{block}.ffn_down.weight"] = matrix(shape.embedding, shape.ffn, 1.5)
-    weights["output_norm.weight"] = vector(shape.embedding, 1.0)
+    weights["output_norm.weight"] = gamma()
     if not tied:
         weights["output.weight"] = matrix(vocab_size, shape.embedding, 3.0)
     return weights

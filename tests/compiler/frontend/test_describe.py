@@ -58,8 +58,8 @@ def made(tmp_path: Path, changes: Changes, extra_tensor: str | None = None, rows
 
 def test_every_field_of_a_llama_file_is_read(tiny_path: Path) -> None:
     assert model_spec(open_gguf(tiny_path)) == ModelSpec(
-        name="tiny", architecture="llama", num_layers=2, embedding_size=64, num_heads=4, num_kv_heads=2, head_dim=16,
-        ffn_size=96, vocab_size=293, context_length=1024, norm_eps=pytest.approx(1e-5), rope_base=10000.0,
+        name="tiny", architecture="llama", num_layers=2, embedding_size=96, num_heads=6, num_kv_heads=2, head_dim=16,
+        ffn_size=160, vocab_size=293, context_length=1024, norm_eps=pytest.approx(1e-5), rope_base=10000.0,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_qwen2_keys_carry_their_own_prefix(tmp_path: Path) -> None:
 def test_head_size_may_differ_from_embedding_over_heads(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "d.gguf", head_dim=32)
     spec = model_spec(open_gguf(path))
-    assert (spec.embedding_size, spec.num_heads, spec.head_dim) == (64, 4, 32)
+    assert (spec.embedding_size, spec.num_heads, spec.head_dim) == (96, 6, 32)
 
 
 def test_defaults_of_the_format(tmp_path: Path) -> None:
