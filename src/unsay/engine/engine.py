@@ -1,0 +1,212 @@
+"""The engine: the step, and who runs it.
+
+There is no engine thread. Whoever needs a token runs a step for all requests while the others sleep on a condition;
+what a step makes goes to the queues of its owners.
+
+    reader A:  next_event -> steps (A, B) -> own event  -> next_event -> steps ...
+    reader B:  next_event -> sleeps       -> own event  -> next_event -> sleeps ...
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import numpy as np
+
+from unsay.core import PAGE_TOKENS, Batch, Float32Array, TokenEvent
+from unsay.engine.request import Request
+from unsay.engine.sampler import Sampler
+from unsay.engine.scheduler import Scheduler, Share, make_batch
+from unsay.errors import RequestError
+from unsay.runtime.executor import Executor
+from unsay.vm.context import Context
+
+
+class Engine:
+    """Runs requests on one executor. Every method may be called from any thread."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.scheduler = Scheduler(executor.max_tokens, executor.max_rows, executor.spec.context_length)
+        self.sampler = Sampler()
+        self._changed = threading.Condition(self.scheduler.lock)
+        self.machine = InterruptibleMachine(executor, self._changed)
+        self._stepper: int | None = None
+        self._is_closed = False
+
+    def step(self) -> list[TokenEvent]:
+        """One token for every lane, one chunk for every prompt that fits."""
+        batch = self.scheduler.next_batch()
+        logits = self.machine.run(batch)
+        choices = self.sampler.sample(logits, batch)
+        return self.scheduler.commit(batch, choices)
+
+    def close(self) -> None:
+        """Stop what runs and end the executor's threads; requests end with RequestError. Idempotent."""
+        self._is_closed = True
+        self.machine.interrupt()
+        with self._exclusively(even_closed=True):
+            self.machine.close()
+
+    def submit(self, request: Request) -> None:
+        """Let a request take part in the steps to come, from where the tree already has its tokens."""
+        _reuse_prefix(request.context, request.history)
+        self.scheduler.add(request)
+
+    def next_event(self, request: Request) -> TokenEvent | None:
+        """The request's next token, computed here if nobody else is at it; None when it is over or withdrawn.
+
+        Raises what ended the request, as OutOfPagesError.
+        """
+        while True:
+            with self._changed:
+                if request.is_withdrawn:
+                    return None
+                if request.events:
+                    return request.events.popleft()
+                if request.error is not None:
+                    raise request.error
+                if request.finish is not None:
+                    return None
+                if self._stepper is not None:
+                    self._changed.wait()
+                    continue
+                self._check_open()
+                self._stepper = threading.get_ident()
+            self._step_and_let_go()
+
+    def withdraw(self, request: Request) -> None:
+        """Take a request out, in the middle of a step if need be; when this returns nothing touches its context.
+
+        A step it had a part in is given up for all, and run again without it. Safe in a signal handler.
+        """
+        request.is_withdrawn = True
+        with self._changed:
+            self.scheduler.remove(request)
+            while self.machine.is_running(request):
+                self.machine.interrupt()
+                if self._stepper == threading.get_ident():
+                    break
+                self._changed.wait()
+            self._changed.notify_all()
+
+    def compute(self, context: Context, num_rows: int) -> Float32Array:
+        """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens.
+
+        Other requests get their steps between two chunks. Raises OutOfPagesError.
+        """
+        chunks: list[Float32Array] = []
+        while context.pending:
+            with self._exclusively():
+                chunks.append(self._compute_chunk(context, num_rows))
+        return np.concatenate(chunks)[-num_rows:]
+
+    def _compute_chunk(self, context: Context, num_rows: int) -> Float32Array:
+        """One step for this context alone; only rows among the wanted ones."""
+        num_wanted = max(0, min(num_rows, len(context.pending)))
+        num_before = len(context.pending) - num_wanted
+        limit = min(self.scheduler.max_tokens, num_before or self.scheduler.max_rows)
+        num_tokens = min(limit, len(context.pending))
+        context.branch.reserve(num_tokens)
+        batch = make_batch([Share(context, num_tokens, 0 if num_before else num_tokens)])
+        while (logits := self.machine.run(batch)) is None:
+            pass
+        logits = logits.copy()
+        context.commit(num_tokens)
+        return logits
+
+    def _step_and_let_go(self) -> None:
+        try:
+            if self._prepare():
+                self.step()
+        finally:
+            self._let_go()
+
+    def _prepare(self) -> bool:
+        """Choose who runs and say so in one go, so that `withdraw` finds a request either waiting or running."""
+        with self._changed:
+            self.machine.announce(self.scheduler.select())
+            return self.machine.is_awaited
+
+    @contextmanager
+    def _exclusively(self, even_closed: bool = False) -> Generator[None]:
+        """The right to run the machine, one thread at a time."""
+        with self._changed:
+            while self._stepper is not None:
+                self._changed.wait()
+            if not even_closed:
+                self._check_open()
+            self._stepper = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._let_go()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RequestError("the model is closed: load() it again")
+
+    def _let_go(self) -> None:
+        with self._changed:
+            self.machine.announce(())
+            self._stepper = None
+            self._changed.notify_all()
+
+
+def _reuse_prefix(context: Context, token_ids: list[int]) -> None:
+    """Move a context whose tokens are `token_ids` to the branch that holds most of them; the last stays pending."""
+    if len(context.pending) <= PAGE_TOKENS:
+        return
+    old = context.branch
+    found = old.tree.match(token_ids[:-1])
+    if found.length <= old.length:
+        found.release()
+        return
+    context.branch = found
+    context.pending[:] = token_ids[found.length :]
+    old.release()
+
+
+class InterruptibleMachine:
+    """The machine, with the knowledge of whose tokens it is computing.
+
+    An interrupt is meant for a run that computes for one request. A run it reaches gives nothing to anybody; after each
+    run it is forgotten, so the worst of a late one is a step run twice.
+    """
+
+    def __init__(self, executor: Executor, changed: threading.Condition) -> None:
+        self._executor = executor
+        self._changed = changed
+        self._requests: tuple[Request, ...] = ()
+
+    def announce(self, requests: tuple[Request, ...]) -> None:
+        """The next run computes for these."""
+        self._requests = requests
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether any request was announced."""
+        return bool(self._requests)
+
+    def run(self, batch: Batch) -> Float32Array | None:
+        """Logits [R, V], or None if a request in it was withdrawn."""
+        try:
+            return self._executor.run(batch)
+        finally:
+            with self._changed:
+                self._requests = ()
+                self._executor.clear_interrupt()
+                self._changed.notify_all()
+
+    def is_running(self, request: Request) -> bool:
+        """Whether a run that computes for this request is about to begin or has not ended."""
+        return request in self._requests
+
+    def interrupt(self) -> None:
+        """Stop the run in progress."""
+        self._executor.interrupt()
+
+    def close(self) -> None:
+        """End the executor."""
+        self._executor.close()

@@ -1,0 +1,68 @@
+"""What the engine knows of one answer in the making."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass, field
+
+from unsay.core import Lane, SamplingParams, TokenEvent
+from unsay.errors import UnsayError
+from unsay.vm.context import Context
+
+MAX_UNDELIVERED = 2
+"""Events a request may be ahead of its reader, so that requests read by different threads still share steps."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One answer in the making. Changed only under the scheduler's lock.
+
+    context: owned by the caller; holds all tokens before the next, at least one of them pending.
+    history: ids of the context, kept by the caller and grown here as tokens are chosen.
+    answer_start: where in `history` the answer begins. eos_ids: tokens that end it (empty to ignore them).
+    num_left: tokens still allowed. finish: why no more will come. error: what ended it instead.
+    """
+
+    context: Context
+    params: SamplingParams
+    history: list[int]
+    answer_start: int
+    eos_ids: frozenset[int]
+    num_left: int
+    num_computed: int = 0
+    last_step: int = 0
+    events: deque[TokenEvent] = field(default_factory=deque[TokenEvent])
+    finish: str | None = None
+    error: UnsayError | None = None
+    is_withdrawn: bool = False
+    id: int = field(default_factory=itertools.count(1).__next__)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no step will run for it any more."""
+        return self.is_withdrawn or self.finish is not None or self.error is not None
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether the next step may compute for it."""
+        return not self.is_over and len(self.events) < MAX_UNDELIVERED
+
+    @property
+    def lane(self) -> Lane:
+        """What the sampler has to know."""
+        return Lane(self.id, self.params, len(self.history), self.history, self.answer_start)
+
+    def accept(self, token_id: int, logprob: float, context_length: int) -> TokenEvent:
+        """Take a chosen token: it becomes pending, and may be the last one."""
+        index = len(self.history) - self.answer_start
+        self.history.append(token_id)
+        self.context.pending.append(token_id)
+        self.num_left -= 1
+        if token_id in self.eos_ids:
+            self.finish = "stop"
+        elif self.num_left == 0 or len(self.history) == context_length:
+            self.finish = "length"
+        event = TokenEvent(index, token_id, "", logprob, self.finish)
+        self.events.append(event)
+        return event

@@ -1,0 +1,197 @@
+"""A loaded model: the image, its executor, one KV pool and one engine, shared by all sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unsay.core import PAGE_TOKENS, Float32Array, SamplingParams, TokenEvent
+from unsay.cores import usable_cores
+from unsay.engine.engine import Engine
+from unsay.engine.request import Request
+from unsay.engine.sampler import validate
+from unsay.errors import ContextFullError, RequestError
+from unsay.image import ImageFiles, ModelSpec, VocabSpec
+from unsay.kv.pages import PagePool
+from unsay.kv.tree import KvTree
+from unsay.runtime.executor import Executor
+from unsay.session.session import Session
+from unsay.session.template import ChatTemplate
+from unsay.session.textstream import TextStream
+from unsay.session.tokenizer import Tokenizer
+from unsay.session.turns import Turns
+from unsay.vm.context import Context
+
+if TYPE_CHECKING:
+    from unsay.core import Progress
+    from unsay.runtime.image import Image
+
+_POOL_CONTEXTS = 4
+"""Whole contexts the KV pool holds by default. Memory is taken only where it is written."""
+
+EXECUTORS = ("native", "reference", "null")
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    target: str | None = None,
+    num_threads: int | None = None,
+    executor: str = "native",
+    kv_tokens: int | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a known model ("smollm2:135m") or a model file; downloads and compiles what the cache does not have.
+
+    target: instruction set to compile for, the best of this CPU by default. num_threads: one per usable core by
+    default. executor: "native", "reference" (slow, the definition) or "null" (no arithmetic). kv_tokens: tokens all
+    sessions together can keep. Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
+    """
+    from unsay import hub
+    from unsay.compiler.compile import compile_model
+    from unsay.runtime.cpu import best_target, check_target
+
+    if executor not in EXECUTORS:
+        raise RequestError(f"executor {executor!r} is not known; there are: {', '.join(EXECUTORS)}")
+    if target is not None:
+        check_target(target)
+    files = compile_model(hub.resolve(name_or_path, progress), target=target or best_target(), progress=progress)
+    return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens)
+
+
+def open_image(
+    files: ImageFiles, *, num_threads: int | None = None, executor: str = "native", kv_tokens: int | None = None
+) -> Model:
+    """The model of an image that is in the cache already; see `load`."""
+    from unsay.runtime.image import load_image
+
+    image = load_image(files)
+    spec = image.manifest.spec
+    vocab = VocabSpec.from_json(files.tokenizer.read_text(encoding="utf-8"))
+    threads = min(usable_cores(), image.manifest.max_threads) if num_threads is None else num_threads
+    num_tokens = _POOL_CONTEXTS * spec.context_length if kv_tokens is None else kv_tokens
+    pool = PagePool(spec.kv_layout.page_bytes, -(-num_tokens // PAGE_TOKENS))
+    return Model(_make_executor(executor, image, pool, threads), KvTree(pool), vocab)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a model file, which may hold nothing else."""
+    from unsay.compiler.frontend.describe import vocab_spec
+    from unsay.compiler.frontend.gguf import open_gguf
+
+    return Tokenizer(vocab_spec(open_gguf(Path(path))))
+
+
+def _make_executor(name: str, image: Image, pool: PagePool, num_threads: int) -> Executor:
+    if name == "native":
+        from unsay.runtime.native import NativeExecutor as Chosen
+    elif name == "reference":
+        from unsay.runtime.reference import ReferenceExecutor as Chosen
+    else:
+        from unsay.runtime.null import NullExecutor as Chosen
+    return Chosen(image, pool.memory, num_threads)
+
+
+class Model:
+    """Close it, or use it in a `with` block. Any number of threads may use one."""
+
+    def __init__(self, executor: Executor, tree: KvTree, vocab: VocabSpec) -> None:
+        self.tokenizer = Tokenizer(vocab)
+        self.tree = tree
+        self.engine = Engine(executor)
+        self._executor = executor
+        self._template = ChatTemplate(vocab)
+        self._is_closed = False
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Shape of the model."""
+        return self._executor.spec
+
+    def session(self, system: str | None = None, params: SamplingParams | None = None, **fields: Any) -> Session:
+        """A new conversation. system: the system message. params, or single fields of SamplingParams, as seed=7."""
+        self._check_open()
+        merged = SamplingParams(**fields) if params is None else _changed(params, fields)
+        validate(merged, self.tokenizer.vocab_size)
+        turns = Turns(self._template, self.tokenizer, system)
+        return Session(self.engine, self.tokenizer, turns, Context(self.tree.root()), merged)
+
+    def generate(self, token_ids: Iterable[int], params: SamplingParams | None = None) -> Iterator[TokenEvent]:
+        """What follows a context of token ids, token by token. Nothing is held before the first is asked for.
+
+        Raises RequestError or ContextFullError at once.
+        """
+        self._check_open()
+        ids = self._check_ids(token_ids)
+        if len(ids) >= self.spec.context_length:
+            raise ContextFullError(f"{len(ids)} tokens leave no room in a context of {self.spec.context_length}")
+        chosen = params or SamplingParams()
+        validate(chosen, self.tokenizer.vocab_size)
+        return self._generate(ids, chosen)
+
+    def _generate(self, ids: list[int], params: SamplingParams) -> Iterator[TokenEvent]:
+        context = Context(self.tree.root())
+        context.append(ids)
+        eos_ids = frozenset[int]() if params.ignore_eos else self.tokenizer.eos_ids
+        request = Request(context, params, ids, len(ids), eos_ids, params.max_tokens)
+        stream = TextStream(self.engine, self.tokenizer, request)
+        try:
+            yield from stream
+        finally:
+            stream.close()
+            context.release()
+
+    def logits(self, token_ids: Iterable[int]) -> Float32Array:
+        """Logits after each of the tokens, float32 [T, V]: teacher forcing. Raises as `generate`."""
+        self._check_open()
+        ids = self._check_ids(token_ids)
+        if len(ids) > self.spec.context_length:
+            raise ContextFullError(f"{len(ids)} tokens do not fit in a context of {self.spec.context_length}")
+        context = Context(self.tree.root())
+        context.append(ids)
+        try:
+            return self.engine.compute(context, len(ids))
+        finally:
+            context.release()
+
+    def tokenize(self, text: str, special: bool = False) -> list[int]:
+        """Ids of a text, without BOS. special: whether names of special tokens in it stand for those tokens."""
+        return self.tokenizer.encode(text, special)
+
+    def detokenize(self, token_ids: Iterable[int]) -> str:
+        """Text of ids, special tokens by name."""
+        return self.tokenizer.decode(token_ids)
+
+    def close(self) -> None:
+        """End the threads and unmap; sessions cannot be used afterwards. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.engine.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RequestError("this model is closed: load() it again")
+
+    def _check_ids(self, token_ids: Iterable[int]) -> list[int]:
+        ids = np.asarray(list(token_ids))
+        if not ids.size:
+            raise RequestError("the list of token ids is empty: give at least one token")
+        size = self.spec.vocab_size
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= size:
+            raise RequestError(f"token ids must be integers in 0..{size - 1}, the vocabulary of this model")
+        return [int(token_id) for token_id in ids]
+
+
+def _changed(params: SamplingParams, fields: dict[str, Any]) -> SamplingParams:
+    from dataclasses import replace
+
+    return replace(params, **fields)

@@ -1,0 +1,130 @@
+"""What happened in a session, as a tree of entries, and how to get back to any of them.
+
+    1 user ── 2 answer ── 3 rollback ── 4 inject ── 5 answer        undo walks left, redo right again
+                    └──── 6 rollback ── 7 answer                    after an undo, a new branch
+
+While a context only grows, all its entries are prefixes of it. So an entry is (kept fork, length), and one fork, made
+before anything is dropped, serves every entry since the one before: that is what makes rollback and undo O(1).
+Kept forks are parked: when the KV pool is full the tree takes their pages and keeps their ids (kv/tree.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unsay.errors import RequestError
+from unsay.vm.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of `Session.history()`. text: what was said, sampled or injected, or what a rollback dropped."""
+
+    number: int
+    parent: int | None
+    verb: str
+    text: str
+    num_tokens: int
+    is_current: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a session is at an entry, beside its tokens. stop: the stop strings one of which ended the answer."""
+
+    length: int
+    answer_start: int
+    has_turns: bool
+    finish: str | None = None
+    stop: tuple[str, ...] = ()
+
+
+class Node:
+    """An entry as kept. kept: the fork that holds its tokens, None while the session's own context does.
+
+    dropped_from: of a rollback, the entry before it, whose fork has the keys and values of every token that was kept.
+    """
+
+    __slots__ = ("dropped_from", "ids", "kept", "number", "parent", "place", "redo", "verb")
+
+    def __init__(self, number: int, parent: Node | None, verb: str, ids: list[int], place: Place) -> None:
+        self.number = number
+        self.parent = parent
+        self.verb = verb
+        self.ids = ids
+        self.place = place
+        self.kept: Context | None = None
+        self.redo: Node | None = None
+        self.dropped_from: Node | None = None
+
+
+class History:
+    """The entries of one session. `current` is where the session stands; growth since then is not entered yet."""
+
+    def __init__(self, verb: str, place: Place) -> None:
+        self.current = Node(0, None, verb, [], place)
+        self.nodes = [self.current]
+        self._growing = [self.current]
+
+    def add(self, verb: str, ids: list[int], place: Place, dropped_from: Node | None = None) -> None:
+        """Enter what was just done."""
+        node = Node(len(self.nodes), self.current, verb, ids, place)
+        node.dropped_from = dropped_from
+        self.current.redo = node
+        self.nodes.append(node)
+        self.move_to(node)
+
+    def keep(self, context: Context) -> Node:
+        """Before the session's context drops tokens or is left: one fork holds all entries it is the holder of.
+
+        Returns the current entry.
+        """
+        kept = context.fork()
+        kept.branch.park()
+        for node in self._growing:
+            node.kept = kept
+        self._growing = []
+        return self.current
+
+    def move_to(self, node: Node) -> None:
+        """The session stands at `node`."""
+        if node.parent is not None:
+            node.parent.redo = node
+        self.current = node
+        if node.kept is None and node not in self._growing:
+            self._growing.append(node)
+
+    def context_at(self, node: Node, length: int, payload: Iterable[int] = ()) -> Context:
+        """A context of its own with the first tokens of an entry, then the payload; what the tree gave up is pending."""
+        kept = node.kept
+        assert kept is not None, ("keep() comes first", node.number)
+        kept.pending[:0] = kept.branch.unpark()
+        context = kept.fork()
+        kept.branch.park()
+        context.abort(length, payload)
+        return context
+
+    def find(self, number: object) -> Node:
+        """The node of this number; RequestError names the valid ones."""
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self.nodes):
+            raise RequestError(f"no history entry {number!r}: there are 0..{len(self.nodes) - 1}, see history()")
+        return self.nodes[number]
+
+    def undo(self) -> Node:
+        """The entry before the current one."""
+        if self.current.parent is None:
+            raise RequestError("nothing to undo: this is the beginning of the session")
+        return self.current.parent
+
+    def redo(self) -> Node:
+        """The entry that was undone last from here."""
+        if self.current.redo is None:
+            raise RequestError("nothing to redo: nothing was undone from here")
+        return self.current.redo
+
+    def release(self) -> None:
+        """Give every kept fork back."""
+        for node in self.nodes:
+            if node.kept is not None:
+                node.kept.release()

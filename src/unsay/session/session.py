@@ -1,0 +1,468 @@
+"""One conversation: a context, the ids in it, and the verbs that change them.
+
+    0         answer_start           length        length of the engine's list
+    |-- turns -----|---- answer --------|- run ahead -|
+                                           made, not delivered yet: dropped by every verb, made again exactly
+
+Ids are kept and never made anew from text. Text of users and of corrections is encoded with specials off.
+
+Threads. One thread at a time runs `stream`. It may call any verb between two events, and the loop goes on from what the
+verb left. Other threads get SessionBusyError, except for `interrupt`, after which the session is free.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from unsay.core import Float32Array, SamplingParams, TokenEvent
+from unsay.engine.engine import Engine
+from unsay.engine.request import Request
+from unsay.engine.sampler import validate
+from unsay.errors import ContextFullError, RequestError, SessionBusyError
+from unsay.session.correction import Correction, Stopwatch
+from unsay.session.history import Entry, History, Node, Place
+from unsay.session.text import Diff, answer_text, diff_of, find_before
+from unsay.session.textstream import TextStream
+from unsay.session.tokenizer import Tokenizer
+from unsay.session.turns import Turns
+from unsay.vm.context import Context, check_position
+
+
+class Run:
+    """One call of `stream`: whose it is, what it may still make, and the request that makes it."""
+
+    __slots__ = ("num_left", "params", "stream", "text", "thread")
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
+        self.num_left = params.max_tokens
+        self.thread = threading.get_ident()
+        self.stream: TextStream | None = None
+        self.text = ""
+
+
+class Session:
+    """Made by `Model.session`; close it, or use it in a `with` block.
+
+    params: how tokens are chosen unless `stream` says otherwise. finish: why the answer ended ("stop", "length",
+    "interrupt"), None while it is open.
+    """
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, turns: Turns, context: Context, params: SamplingParams):
+        self.params = params
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._turns = turns
+        self._context: Context | None = context
+        self._place = Place(context.length, answer_start=0, has_turns=False)
+        self._ids: list[int] | None = None
+        self._carry = ""
+        self._run: Run | None = None
+        self._history = History("start", self._place)
+        self._stopwatch = Stopwatch()
+        self._lock = threading.RLock()
+
+    # What is there
+
+    @property
+    def finish(self) -> str | None:
+        """Why the answer ended, None while it may go on."""
+        return self._place.finish
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Every token of the context."""
+        with self._lock:
+            return self._all_ids()[: self._place.length]
+
+    @property
+    def answer_ids(self) -> list[int]:
+        """The tokens of the answer; one that ended it is among them."""
+        with self._lock:
+            return self._all_ids()[self._place.answer_start : self._place.length]
+
+    @property
+    def answer(self) -> str:
+        """The answer as shown: whole characters, up to a stop string. While it streams, what was streamed."""
+        with self._lock:
+            if self._run is not None and self._run.stream is not None:
+                return self._run.text
+            return answer_text(self._tokenizer, self.answer_ids, self._place.stop, is_final=self.finish is not None)
+
+    @property
+    def correction(self) -> Correction | None:
+        """Figures of the last correction (rollback, injection); those of its first token are None until it is there."""
+        return self._stopwatch.correction
+
+    def logits(self) -> Float32Array:
+        """Logits of the next token [V], at the end of what was delivered."""
+        with self._lock:
+            context = self._settle()
+            self._check_not_empty()
+            context.abort(context.length)
+            logits = self._engine.compute(context, 1)[0]
+            context.abort(context.length)
+            return logits
+
+    # Growing
+
+    def user(self, text: str) -> None:
+        """Close the turn that is open, say `text`, and open the answer.
+
+        Raises RequestError for no text, ContextFullError when it does not fit.
+        """
+        _check_text("user message", text)
+        with self._lock:
+            self._settle()
+            if not self._place.has_turns:
+                ids = self._turns.first(text)
+                ids = ids if self._place.length else self._tokenizer.with_bos(ids)
+            else:
+                ids = self._without_second_end(self._turns.next(text))
+            self._grow("user", ids, opens_answer=True, has_turns=True)
+
+    def append(self, text: str, special: bool = False) -> None:
+        """Add raw text, without a template; the answer begins after it. special: names of special tokens count."""
+        _check_text("text", text)
+        with self._lock:
+            self._settle()
+            ids = self._tokenizer.encode(text, special)
+            ids = ids if self._place.length else self._tokenizer.with_bos(ids)
+            self._grow("append", ids, opens_answer=True, has_turns=self._place.has_turns)
+
+    def inject(self, text: str) -> None:
+        """Put literal text into the answer where it stands; the next token continues it. An ended answer is open again.
+
+        What a rollback left of a token before the place it was asked for goes in front.
+        """
+        _check_text("injection", text)
+        started = perf_counter()
+        with self._lock:
+            self._settle()
+            self._reopen()
+            ids = self._tokenizer.encode(self._carry + text)
+            kept = self._place.length
+            self._grow("inject", ids, opens_answer=False, has_turns=self._place.has_turns)
+            self._stopwatch.inject(kept, len(ids), started)
+
+    def stream(self, max_tokens: int | None = None, **params: Any) -> Iterator[TokenEvent]:
+        """Go on with the answer, token by token. params: fields of SamplingParams to change for this call.
+
+        max_tokens bounds the tokens made by the call, whatever is taken back meanwhile. Nothing is held before the
+        first event is asked for. Raises RequestError, ContextFullError or SessionBusyError at once.
+        """
+        changed = dict(params) if max_tokens is None else {**params, "max_tokens": max_tokens}
+        merged = replace(self.params, **changed)
+        validate(merged, self._tokenizer.vocab_size)
+        with self._lock:
+            self._check_free()
+            self._check_not_empty()
+            self._check_room(1, "the answer")
+        return self._events(merged)
+
+    def generate(self, max_tokens: int | None = None, **params: Any) -> str:
+        """`stream` to its end; returns the whole answer."""
+        for _ in self.stream(max_tokens, **params):
+            pass
+        return self.answer
+
+    def _events(self, params: SamplingParams) -> Iterator[TokenEvent]:
+        run = Run(params)
+        with self._lock:
+            self._settle()
+            self._end_run()
+            self._reopen()
+            self._run = run
+        try:
+            while (event := self._next_event(run)) is not None:
+                yield event
+        finally:
+            self._close_run(run)
+
+    def _next_event(self, run: Run) -> TokenEvent | None:
+        """The next event of a run; None when it is over, here or by somebody else."""
+        with self._lock:
+            if self._run is not run or self._place.finish is not None or run.num_left == 0:
+                return None
+            stream = run.stream = run.stream or self._start_stream(run)
+        event = stream.next()
+        with self._lock:
+            if event is None or self._run is not run or run.stream is not stream:
+                return None
+            self._deliver(run, event)
+            self._stopwatch.first_token(stream.request.num_computed)
+            return event
+
+    def _start_stream(self, run: Run) -> TextStream:
+        context = self._open_context()
+        ids = self._all_ids()
+        context.abort(context.length)
+        run.text = answer_text(self._tokenizer, self.answer_ids, (), is_final=False)
+        eos_ids = frozenset[int]() if run.params.ignore_eos else self._tokenizer.eos_ids
+        place = self._place
+        request = Request(context, run.params, ids, place.answer_start, eos_ids, run.num_left)
+        return TextStream(self._engine, self._tokenizer, request)
+
+    def _deliver(self, run: Run, event: TokenEvent) -> None:
+        place = self._place
+        assert event.index == place.length - place.answer_start, (event, place)
+        run.num_left -= 1
+        run.text += event.text
+        stop = run.params.stop if event.finish == "stop" else ()
+        self._place = replace(place, length=place.length + 1, finish=event.finish, stop=stop)
+        self._carry = ""
+
+    def _close_run(self, run: Run) -> None:
+        with self._lock:
+            if self._run is run:
+                self._pause()
+                self._end_run()
+
+    # Stopping and taking back
+
+    def interrupt(self) -> bool:
+        """Stop what streams, inside the token; from any thread, also in a signal handler. False if nothing did.
+
+        When it returns the session is free; the interrupted loop ends.
+        """
+        run = self._run
+        if run is None:
+            return False
+        if run.stream is not None:
+            run.stream.close()
+        with self._lock:
+            if self._run is not run:
+                return False
+            self._pause()
+            self._end_run()
+            if self._place.finish is None:
+                self._place = replace(self._place, finish="interrupt")
+        return True
+
+    def rollback(self, to: int | None = None, *, before: str | None = None) -> int:
+        """Take back the answer from token `to` on, or from the first occurrence of the text `before` on.
+
+        Returns the number of tokens kept, and costs the same for any context. A token that holds the first character of
+        `before` goes; characters before it in that token are put in front of the next injection.
+        Raises PositionError, or RequestError if the text is not in the answer.
+        """
+        started = perf_counter()
+        with self._lock:
+            self._settle()
+            index, carry = self._rollback_index(to, before)
+            target = self._place.answer_start + index
+            dropped = self._truncate(target, "rollback")
+            self._carry = carry
+            self._stopwatch.rollback(target, dropped, perf_counter() - started)
+            return index
+
+    def _rollback_index(self, to: int | None, before: str | None) -> tuple[int, str]:
+        place = self._place
+        if (to is None) == (before is None):
+            raise RequestError("rollback takes one of to=<token index of the answer> and before=<text of the answer>")
+        if before is not None:
+            return find_before(self._tokenizer, self.answer_ids, before)
+        return check_position(to, (0, place.length - place.answer_start), "rollback position"), ""
+
+    def _truncate(self, target: int, verb: str) -> int:
+        """Keep `target` tokens of the context, as an entry of its own; returns how many were dropped."""
+        context = self._open_context()
+        dropped = self._all_ids()[target : self._place.length]
+        self._enter_sampled()
+        before = self._history.keep(context)
+        context.abort(target)
+        del self._all_ids()[target:]
+        self._place = replace(self._place, length=target, finish=None, stop=())
+        self._history.add(verb, dropped, self._place, dropped_from=before)
+        return len(dropped)
+
+    def fork(self) -> Session:
+        """A second session in the same state, with a history of its own; shares every page."""
+        with self._lock:
+            context = self._settle()
+            self._enter_sampled()
+            child = Session(self._engine, self._tokenizer, self._turns, context.fork(), self.params)
+            child._place = self._place
+            child._carry = self._carry
+            child._history = History("fork", self._place)
+            return child
+
+    # History
+
+    def undo(self, steps: int = 1) -> None:
+        """Be as before the last verb; the tokens sampled since the last verb count as one. Exact, and O(1)."""
+        self._walk(steps, History.undo)
+
+    def redo(self, steps: int = 1) -> None:
+        """Take an undo back."""
+        self._walk(steps, History.redo)
+
+    def checkout(self, number: int) -> None:
+        """Be as at an entry of `history()`."""
+        with self._lock:
+            self._settle()
+            self._enter_sampled()
+            self._go_to(self._history.find(number))
+
+    def history(self) -> list[Entry]:
+        """Everything that happened, also what was undone."""
+        with self._lock:
+            self._enter_sampled()
+            return [self._entry_of(node) for node in self._history.nodes]
+
+    def diff(self, a: int | None = None, b: int | None = None) -> Diff:
+        """What entry b has that entry a has not; by default the current entry and the one before it."""
+        with self._lock:
+            self._settle()
+            self._enter_sampled()
+            current = self._history.current
+            new = current if b is None else self._history.find(b)
+            old = (new.parent or new) if a is None else self._history.find(a)
+            return diff_of(self._tokenizer, self._ids_at(old), self._ids_at(new))
+
+    def _walk(self, steps: int, step: Any) -> None:
+        check_position(steps, (1, 2**31 - 1), "number of steps")
+        with self._lock:
+            self._settle()
+            self._enter_sampled()
+            for _ in range(steps):
+                self._go_to(step(self._history))
+
+    def _go_to(self, node: Node) -> None:
+        """Leave the context for the one of an entry."""
+        context = self._open_context()
+        self._history.keep(context)
+        self._context = self._history.context_at(node, node.place.length)
+        context.release()
+        self._ids = None
+        self._carry = ""
+        self._place = node.place
+        self._history.move_to(node)
+
+    def _ids_at(self, node: Node) -> list[int]:
+        if node.kept is None:
+            return self._all_ids()[: node.place.length]
+        kept = node.kept
+        return (kept.branch.token_ids() + kept.pending)[: node.place.length]
+
+    def _entry_of(self, node: Node) -> Entry:
+        parent = None if node.parent is None else node.parent.number
+        text = self._tokenizer.decode(node.ids)
+        return Entry(node.number, parent, node.verb, text, node.place.length, node is self._history.current)
+
+    def _enter_sampled(self) -> None:
+        """Enter what was delivered since the last entry."""
+        at = self._history.current.place
+        if self._place != at:
+            self._history.add("answer", self._all_ids()[at.length : self._place.length], self._place)
+
+    # The end
+
+    def close(self) -> None:
+        """Stop, and give everything back; idempotent."""
+        self.interrupt()
+        with self._lock:
+            if self._context is not None:
+                self._context.release()
+                self._history.release()
+                self._context = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # Shared by the verbs; the lock is held
+
+    def _settle(self) -> Context:
+        """Every verb begins here: refuse other threads and closed sessions, and drop what runs ahead."""
+        self._check_free()
+        self._pause()
+        return self._open_context()
+
+    def _check_free(self) -> None:
+        run = self._run
+        if run is not None and run.thread != threading.get_ident():
+            raise SessionBusyError("another thread is generating on this session: call interrupt() first")
+        self._open_context()
+
+    def _open_context(self) -> Context:
+        if self._context is None:
+            raise RequestError("this session is closed: make another with model.session()")
+        return self._context
+
+    def _pause(self) -> None:
+        """Withdraw the request of the run; the context ends at what was delivered. The run goes on from there."""
+        run = self._run
+        if run is None or run.stream is None:
+            return
+        run.stream.close()
+        run.stream = None
+        context = self._open_context()
+        if context.length > self._place.length:
+            context.abort(self._place.length)
+            del self._all_ids()[self._place.length :]
+
+    def _end_run(self) -> None:
+        self._run = None
+
+    def _reopen(self) -> None:
+        """An answer that ended may go on: a token that said its end is taken out."""
+        place = self._place
+        ids = self._all_ids()
+        is_ended = place.length > place.answer_start and ids[place.length - 1] in self._tokenizer.eos_ids
+        if place.finish == "stop" and is_ended:
+            self._truncate(place.length - 1, "reopen")
+        else:
+            self._place = replace(place, finish=None, stop=())
+
+    def _grow(self, verb: str, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
+        context = self._open_context()
+        self._check_room(len(ids) + 1, f"the {verb} text and one token of answer")
+        self._enter_sampled()
+        self._all_ids().extend(ids)
+        at = self._history.current
+        if at.dropped_from is not None and at.place == self._place:
+            self._context = self._history.context_at(at.dropped_from, at.place.length, ids)
+            context.release()
+        else:
+            context.append(ids)
+        length = self._place.length + len(ids)
+        answer_start = length if opens_answer else self._place.answer_start
+        self._place = Place(length, answer_start, has_turns)
+        self._carry = ""
+        self._history.add(verb, ids, self._place)
+
+    def _without_second_end(self, ids: list[int]) -> list[int]:
+        """The ids that close a turn, without its end token if the answer has it already."""
+        last = self._all_ids()[self._place.length - 1]
+        return ids[1:] if ids[0] == last and last in self._tokenizer.eos_ids else ids
+
+    def _all_ids(self) -> list[int]:
+        """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""
+        if self._ids is None:
+            context = self._open_context()
+            self._ids = context.branch.token_ids() + context.pending
+        return self._ids
+
+    def _check_not_empty(self) -> None:
+        if self._place.length == 0:
+            raise RequestError("the context is empty, there is nothing to continue: call user() or append() first")
+
+    def _check_room(self, num_tokens: int, what: str) -> None:
+        limit = self._engine.scheduler.context_length
+        if self._place.length + num_tokens > limit:
+            raise ContextFullError(
+                f"no room for {what}: {num_tokens} tokens on top of {self._place.length}, and the model's context "
+                f"holds {limit}; roll back, or start a new session"
+            )
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str) or not text:
+        raise RequestError(f"the {what} is {text!r}: it must be text of at least one character")
