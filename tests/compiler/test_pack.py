@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tracemalloc
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tests.compiler.frontend.gguf_bytes import gguf, tensor
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.compiler.frontend.model_file import FILE_BLOCKS, ModelFile
 from unsay.compiler.lower.plan import PackedMatrix, PackedVector, PackingPlan, PlanEntry, RopeTable, Source, aligned
-from unsay.compiler.pack import CHUNK_BYTES, packed_pieces, write_packed
+from unsay.compiler.pack import CHUNK_BYTES, LAYOUT_VERSION, packed_pieces, write_packed
 from unsay.compiler.rope import rope_rows
 from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes, weight_bytes
 
@@ -179,6 +180,21 @@ def test_the_file_is_the_entries_at_their_offsets_and_zeros_between(tmp_path: Pa
         rest[entry.offset : entry.offset + len(expected)] = bytes(len(expected))
     assert not any(rest)
     assert [what for what, _, _ in reports] == ["repack"] * 3 and reports[-1][1] <= reports[-1][2] == plan.total_bytes
+
+
+def test_the_layout_has_a_version(tmp_path: Path) -> None:
+    """Packed files are kept under LAYOUT_VERSION: whoever changes a layout raises it, and pins the new bytes here."""
+    digest = hashlib.sha256()
+    for dtype in DType:
+        if dtype in KIND:
+            file = made_file(tmp_path, dtype, {"a": (32, 64), "b": (32, 64)})
+            for order in ("concat", "alternate"):
+                entry = PackedMatrix(0, dtype, 64, (Source("a", 32, 2, 16), Source("b", 32)), order)
+                digest.update(b"".join(packed_pieces(entry, file)))
+    assert (LAYOUT_VERSION, digest.hexdigest()) == (
+        1,
+        "eca42a67453db7856c826f73917524f48a8a8fbf4b5555dbd5102e708e3b44d3",
+    )
 
 
 def test_packing_keeps_memory_flat(tmp_path: Path) -> None:

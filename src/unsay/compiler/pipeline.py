@@ -52,7 +52,7 @@ def build_image(job: Job) -> ImageFiles:
     graph = run_passes(graph)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
-    code = emit_code(lowered, loaded.spec, job.target)
+    code = emit_code(job, lowered, loaded.spec)
     return store(job, loaded, lowered, code)
 
 
@@ -70,17 +70,20 @@ def to_graph(loaded: Loaded) -> Graph:
     return build_graph(loaded.spec, types, LIMITS.max_tokens, LIMITS.max_rows)
 
 
-def emit_code(lowered: Lowered, spec: ModelSpec, target: str) -> Code:
-    """Machine code of the program for one target."""
-    return emit(
+def emit_code(job: Job, lowered: Lowered, spec: ModelSpec) -> Code:
+    """Machine code of the program, in one go: nearly all the time of a compilation but for the repacking."""
+    _report(job, 0)
+    code = emit(
         lowered.program,
         spec,
-        target,
+        job.target,
         max_tokens=LIMITS.max_tokens,
         max_rows=LIMITS.max_rows,
         max_threads=LIMITS.max_threads,
         scratch_offset=lowered.arena_bytes,
     )
+    _report(job, 1)
+    return code
 
 
 def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
@@ -117,3 +120,8 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
 def weights_key(source_sha256: str, plan_digest: str) -> str:
     """Name of a packed file: the model's bytes, the layouts, and what lies where."""
     return hashlib.sha256(f"{source_sha256} {LAYOUT_VERSION} {plan_digest}".encode()).hexdigest()[:40]
+
+
+def _report(job: Job, done: int) -> None:
+    if job.progress is not None:
+        job.progress("compile", done, 1)

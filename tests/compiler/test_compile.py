@@ -1,0 +1,222 @@
+"""compile_model: an image is complete, named by all it depends on, and found again without the compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.compiler.frontend.gguf_bytes import STRING, gguf, key
+from tests.tiny import write_tiny_gguf
+from unsay.compiler import compile as compiling
+from unsay.compiler.compile import compile_model, image_key
+from unsay.compiler.frontend.describe import vocab_spec
+from unsay.compiler.frontend.gguf import open_gguf
+from unsay.compiler.limits import LIMITS
+from unsay.compiler.pipeline import load, to_graph
+from unsay.errors import ModelFileError, ModelNotFoundError, TargetError, UnsupportedError
+from unsay.image import Manifest, VocabSpec
+from unsay.isa.program import Program
+
+TARGET = "avx2"
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("UNSAY_CACHE", str(root))
+    return root
+
+
+def leftovers(root: Path) -> list[Path]:
+    """What a compilation should have cleaned up."""
+    return [*root.glob("tmp/*"), *root.glob("*/*.[0-9]*")]
+
+
+def test_an_image_of_every_variant_is_complete(tiny_variant_path: Path, empty_cache: Path) -> None:
+    files = compile_model(tiny_variant_path, target=TARGET)
+    manifest = Manifest.from_json(files.manifest.read_text())
+    loaded = load(tiny_variant_path)
+    assert manifest.spec == loaded.spec and manifest.target == TARGET
+    assert (manifest.max_tokens, manifest.max_threads) == (LIMITS.max_tokens, LIMITS.max_threads)
+    assert (files.cache_root / manifest.weights).stat().st_size == manifest.weights_bytes
+    assert max(manifest.entry.values()) < files.code.stat().st_size
+    assert len(Program.from_bytes(files.program.read_bytes())) > 0
+    assert VocabSpec.from_json(files.tokenizer.read_text()) == vocab_spec(open_gguf(tiny_variant_path))
+    assert files.cache_root == empty_cache and leftovers(empty_cache) == []
+
+
+def test_the_same_file_gives_the_same_bytes(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_model(tiny_path, target=TARGET)
+    monkeypatch.setenv("UNSAY_CACHE", str(tmp_path / "other"))
+    second = compile_model(tiny_path, target=TARGET)
+    assert first.directory != second.directory and first.directory.name == second.directory.name
+    for path in sorted(first.directory.iterdir()):
+        assert path.read_bytes() == (second.directory / path.name).read_bytes(), path.name
+    weights = Manifest.from_json(first.manifest.read_text()).weights
+    assert (first.cache_root / weights).read_bytes() == (second.cache_root / weights).read_bytes()
+
+
+WARM = """
+import sys
+from pathlib import Path
+from unsay.compiler.compile import compile_model
+print(compile_model(Path(sys.argv[1]), target=sys.argv[2]).directory)
+heavy = ("llvmlite", "unsay.compiler.pipeline", "unsay.compiler.pack", "unsay.compiler.passes", "tokenizers", "z3")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_a_warm_start_imports_neither_llvmlite_nor_the_compiler(tiny_path: Path) -> None:
+    files = compile_model(tiny_path, target=TARGET)
+    command = [sys.executable, "-c", WARM, str(tiny_path), TARGET]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [str(files.directory), "[]"]
+
+
+def test_a_warm_start_reads_neither_model_nor_weights(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = compile_model(tiny_path, target=TARGET)
+    monkeypatch.setattr("unsay.compiler.cache._hash_file", lambda *_: pytest.fail("read again"))
+    assert compile_model(tiny_path, target=TARGET) == files
+
+
+def test_a_copy_of_the_model_elsewhere_is_the_same_model(tiny_path: Path, tmp_path: Path) -> None:
+    files = compile_model(tiny_path, target=TARGET)
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(tiny_path.read_bytes())
+    assert compile_model(copy, target=TARGET) == files
+
+
+def test_targets_have_images_of_their_own_and_share_the_weights(tiny_path: Path, empty_cache: Path) -> None:
+    images = [compile_model(tiny_path, target=target) for target in ("avx2", "avx512-vnni")]
+    manifests = [Manifest.from_json(files.manifest.read_text()) for files in images]
+    assert manifests[0].weights == manifests[1].weights and images[0].directory != images[1].directory
+    assert images[0].program.read_bytes() == images[1].program.read_bytes()
+    assert images[0].code.read_bytes() != images[1].code.read_bytes()
+    assert len(list((empty_cache / "weights").glob("*.bin"))) == 1
+
+
+def test_an_image_is_named_by_model_target_limits_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {image_key("a" * 64, "avx2"), image_key("b" * 64, "avx2"), image_key("a" * 64, "avx512-vnni")}
+    with monkeypatch.context() as patch:
+        patch.setattr(compiling, "LIMITS", "other limits")
+        names.add(image_key("a" * 64, "avx2"))
+    with monkeypatch.context() as patch:
+        patch.setattr(compiling, "compiler_version", lambda: "another compiler")
+        names.add(image_key("a" * 64, "avx2"))
+    assert len(names) == 5
+
+
+def test_the_compiler_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compiling.compiler_version()
+    (tmp_path / "compiler").mkdir()
+    (tmp_path / "compiler" / "new_pass.py").write_text("")
+    real = compiling._source_files()
+    assert {path.name for path in real} >= {"compile.py", "gguf.py", "formats.py", "image.py", "llama.py"}
+    monkeypatch.setattr(compiling, "_source_files", lambda: [*real, tmp_path / "compiler" / "new_pass.py"])
+    compiling.compiler_version.cache_clear()
+    assert compiling.compiler_version() != before
+    compiling.compiler_version.cache_clear()
+
+
+def test_progress_names_the_work_and_ends_at_its_total(tiny_path: Path) -> None:
+    reports = list[tuple[str, int, int]]()
+    compile_model(tiny_path, target=TARGET, progress=lambda *report: reports.append(report))
+    names = list(dict.fromkeys(what for what, _, _ in reports))
+    assert names == ["check", "compile", "repack"]
+    for name in names:
+        done = [(done, total) for what, done, total in reports if what == name]
+        assert done == sorted(done) and done[-1][0] == done[-1][1] > 0, name
+
+
+def test_processes_at_once_end_with_one_image(tiny_path: Path, empty_cache: Path) -> None:
+    command = [sys.executable, "-c", WARM, str(tiny_path), TARGET]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    outputs = [process.communicate(timeout=120)[0].splitlines() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert len({lines[0] for lines in outputs}) == 1
+    assert sorted(lines[1] for lines in outputs)[1:] == ["[]", "[]"], "one compiles, the others find its image"
+    assert len(list((empty_cache / "images").iterdir())) == 1 and leftovers(empty_cache) == []
+
+
+def test_two_models_compile_side_by_side(tiny_paths: dict[str, Path], empty_cache: Path) -> None:
+    names = ("llama-f32", "llama-q4_1")
+    commands = [[sys.executable, "-c", WARM, str(tiny_paths[name]), TARGET] for name in names]
+    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    assert [process.wait(120) for process in running] == [0, 0]
+    assert len(list((empty_cache / "images").iterdir())) == 2 and leftovers(empty_cache) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "named"),
+    [
+        (b"not a model", ModelFileError, "24"),
+        (gguf([key("general.architecture", STRING, "mamba")]), UnsupportedError, "mamba"),
+        (gguf([key("general.architecture", STRING, "llama")]), ModelFileError, "head_count"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_leaves_nothing(
+    tmp_path: Path, empty_cache: Path, content: bytes, error: type[ModelFileError], named: str
+) -> None:
+    path = tmp_path / "wrong.gguf"
+    path.write_bytes(content)
+    with pytest.raises(error, match=named):
+        compile_model(path, target=TARGET)
+    assert list((empty_cache / "images").iterdir()) == list((empty_cache / "weights").iterdir()) == []
+    assert leftovers(empty_cache) == []
+
+
+def test_a_tensor_cut_off_is_refused(tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(tiny_path.read_bytes()[:-64])
+    with pytest.raises(ModelFileError, match=r"ends at byte \d+, the file has"):
+        compile_model(path, target=TARGET)
+
+
+def test_a_missing_model_and_an_unknown_target_are_named(tiny_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="missing"):
+        compile_model(tmp_path / "missing.gguf", target=TARGET)
+    with pytest.raises(TargetError, match="pentium"):
+        compile_model(tiny_path, target="pentium")
+
+
+def test_parts_of_one_matrix_may_differ_in_format(tmp_path: Path) -> None:
+    """Real files mix formats inside a layer; each part is then a product of its own."""
+    mixed = {"default": "Q4_0", "attn_v": "Q8_0", "ffn_up": "F16"}
+    path = write_tiny_gguf(tmp_path / "mixed.gguf", dtype=mixed, layers=1)
+    assert compile_model(path, target=TARGET).code.stat().st_size > 0
+
+
+def test_the_graph_knows_every_tensor_by_shape_and_format(tiny_path: Path) -> None:
+    loaded = load(tiny_path)
+    weights = [operation for operation in to_graph(loaded).operations if operation.kind == "weight"]
+    assert {operation.string("tensor") for operation in weights} == set(loaded.file.tensors)
+
+
+def test_a_moved_cache_is_still_whole(tiny_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in a manifest are relative; what was remembered of the old place is read anew."""
+    old = compile_model(tiny_path, target=TARGET)
+    moved = empty_cache.with_name("moved")
+    empty_cache.rename(moved)
+    monkeypatch.setenv("UNSAY_CACHE", str(moved))
+    monkeypatch.setattr("unsay.compiler.pipeline.build_image", lambda _: pytest.fail("made again"))
+    assert compile_model(tiny_path, target=TARGET).directory == moved / "images" / old.directory.name
+
+
+def test_damaged_machine_code_is_never_run(tiny_path: Path) -> None:
+    files = compile_model(tiny_path, target=TARGET)
+    code = files.code.read_bytes()
+    files.code.write_bytes(bytes([code[0] ^ 0xFF]) + code[1:])
+    assert compile_model(tiny_path, target=TARGET).code.read_bytes() == code
+
+
+def test_weights_can_be_mapped_as_they_are(tiny_path: Path) -> None:
+    files = compile_model(tiny_path, target=TARGET)
+    manifest = Manifest.from_json(files.manifest.read_text())
+    weights = np.memmap(files.cache_root / manifest.weights, np.uint8, "r")
+    assert len(weights) == manifest.weights_bytes and os.access(files.code, os.R_OK)
