@@ -29,6 +29,11 @@ _HALFWAY = np.int64(0x1000_0000)
 _SMALLEST_NORMAL = 2.0**-126
 
 
+def f32(value: float) -> Float32Array:
+    """A constant rounded to f32, as an array without dimensions."""
+    return np.asarray(value, np.float32)
+
+
 def fma(a: FloatLike, b: FloatLike, c: FloatLike) -> Float32Array:
     """a * b + c rounded once to f32; the values of a, b, c are f32 (in any float type), shapes broadcast."""
     return fused_sum(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64)).astype(np.float32)
@@ -73,7 +78,7 @@ def _in_lanes(x: Float32Array) -> Float32Array:
     """[..., n] as [n/16, ..., 16], zero filled: a zero leaves a lane, which starts at +0, as it is."""
     missing = -x.shape[-1] % LANES
     padded = np.concatenate([x, np.zeros((*x.shape[:-1], missing), np.float32)], axis=-1)
-    return np.moveaxis(padded.reshape(*x.shape[:-1], -1, LANES), -2, 0)
+    return np.moveaxis(padded.reshape(*x.shape[:-1], padded.shape[-1] // LANES, LANES), -2, 0)
 
 
 def sum16(x: Float32Array) -> Float32Array:
@@ -92,14 +97,13 @@ def dot16(x: Float32Array) -> Float32Array:
     return tree_sum(lanes)
 
 
-_F32 = np.float32
-_LOG2_E = _F32(1.44269504088896341)
-_MINUS_LN2_HIGH = _F32(-0.693359375)
-_MINUS_LN2_LOW = _F32(2.12194440e-4)
-_EXP_MAX = _F32(88.0)
-_EXP_MIN = _F32(-87.33)
+_LOG2_E = f32(1.44269504088896341)
+_MINUS_LN2_HIGH = f32(-0.693359375)
+_MINUS_LN2_LOW = f32(2.12194440e-4)
+_EXP_MAX = f32(88.0)
+_EXP_MIN = f32(-87.33)
 _EXP_POLYNOMIAL = tuple(
-    _F32(c)
+    f32(c)
     for c in (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 )
 
@@ -107,7 +111,7 @@ _EXP_POLYNOMIAL = tuple(
 def exp(x: Float32Array) -> Float32Array:
     """N2."""
     x = np.minimum(x, _EXP_MAX)
-    inside = np.where(x < _EXP_MIN, _F32(0), x)
+    inside = np.where(x < _EXP_MIN, f32(0), x)
     n = np.rint(inside * _LOG2_E)
     r = fma(n, _MINUS_LN2_HIGH, inside)
     r = fma(n, _MINUS_LN2_LOW, r)
@@ -115,7 +119,7 @@ def exp(x: Float32Array) -> Float32Array:
     for coefficient in _EXP_POLYNOMIAL[1:]:
         p = fma(p, r, coefficient)
     y = fma(p, r * r, r)
-    y += _F32(1)
+    y += f32(1)
     y *= ((n.astype(np.int32) + 127) << 23).view(np.float32)
     y[x < _EXP_MIN] = 0
     return y
@@ -124,20 +128,20 @@ def exp(x: Float32Array) -> Float32Array:
 def silu_mul(gate: Float32Array, up: Float32Array) -> Float32Array:
     """N10: (g / (1 + exp(-g))) * u."""
     denominator = exp(-gate)
-    denominator += _F32(1)
+    denominator += f32(1)
     return (gate / denominator) * up
 
 
-_AMAX_MIN = _F32(2.0**-100)
+_AMAX_MIN = f32(2.0**-100)
 
 
 def quantise(x: Float32Array) -> tuple[NDArray[np.int8], Float32Array, NDArray[np.int32]]:
     """N3: x [..., K] as Q8A: q int8 [..., K], scale f32 [..., K/32], sum i32 [..., K/32]."""
-    blocks = x.reshape(*x.shape[:-1], -1, QUANT_BLOCK)
+    blocks = x.reshape(*x.shape[:-1], x.shape[-1] // QUANT_BLOCK, QUANT_BLOCK)
     amax = np.abs(blocks).max(axis=-1)
     empty = amax < _AMAX_MIN
-    scale = np.where(empty, _F32(0), amax / _F32(127))
-    inverse = np.where(empty, _F32(0), _F32(127) / amax)
+    scale = np.where(empty, f32(0), amax / f32(127))
+    inverse = np.where(empty, f32(0), f32(127) / amax)
     q = np.rint(blocks * inverse[..., None]).astype(np.int8)
     return q.reshape(x.shape), scale, q.sum(axis=-1, dtype=np.int32)
 
