@@ -1,6 +1,6 @@
 """A lowerable graph to an AVM program, the plan of its weights, and the size of its arena.
 
-One instruction per operation (`_EMIT`, keyed by the table of operations), TENSOR instructions before it where no
+One instruction per operation (`EMIT`, keyed by the table of operations), TENSOR instructions before it where no
 register names its tensors, STREAM LOGITS and HALT at the end.
 """
 
@@ -40,7 +40,7 @@ def lower(graph: Graph, spec: ModelSpec, max_tokens: int, max_rows: int) -> Lowe
     assert (graph.dims["T"].high, graph.dims["R"].high) == (max_tokens, max_rows), graph.dims
     lowering = _Lowering(graph, spec)
     for operation in graph.operations:
-        _EMIT[operation.kind](lowering, operation)
+        EMIT[operation.kind](lowering, operation)
     lowering.code.append(make("HALT"))
     return Lowered(Program(tuple(lowering.code)), lowering.weights.plan(), lowering.arena.num_bytes)
 
@@ -184,7 +184,7 @@ def _integers(operation: Operation, *names: str) -> tuple[int, ...]:
     return tuple(operation.integer(name) for name in names)
 
 
-_EMIT: dict[str, _Emit] = {
+EMIT: dict[str, _Emit] = {
     "weight": _nothing,
     "tokens": _nothing,
     "select_rows": _nothing,
@@ -202,3 +202,4 @@ _EMIT: dict[str, _Emit] = {
     "ffn": _ffn,
     "output": _output,
 }
+"""A row for every operation of level lowerable."""

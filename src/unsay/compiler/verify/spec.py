@@ -47,6 +47,11 @@ _PRODUCTS = {"linear": ((0, 1),), "linear_add": ((1, 2),), "qkv": ((0, 1),), "ff
 """Operations with a matrix product: pairs of (activation, weight) operand."""
 
 
+def allowed(level: Level) -> frozenset[str]:
+    """Names of the operations a graph of this level may contain."""
+    return _OPERATIONS[level]
+
+
 def verify(graph: Graph) -> None:
     """Raise IrError unless the graph may be lowered: what `lower` relies on."""
     check(graph, Level.LOWERABLE)
@@ -55,9 +60,9 @@ def verify(graph: Graph) -> None:
 def check(graph: Graph, level: Level, checked: set[Operation] | None = None) -> None:
     """Raise IrError unless the graph is well formed and legal at this level; `checked` as in dialect.verifier."""
     verifier.verify(graph, checked)
-    allowed = _OPERATIONS[level]
+    operations = allowed(level)
     for operation in graph.operations:
-        if operation.kind not in allowed:
+        if operation.kind not in operations:
             _refuse(operation, f"not allowed at level {level.name.lower()}")
     for rule in _RULES[level]:
         rule(graph)
