@@ -1,9 +1,9 @@
 """Every case of tests/ir/<pass>.llmir: the pass turns the first graph into the second, or leaves it as it is.
 
-    // case: what is claimed
-    graph ...
-    // becomes            or: // unchanged
-    graph ...
+// case: what is claimed
+graph ...
+// becomes            or: // unchanged
+graph ...
 """
 
 import re
