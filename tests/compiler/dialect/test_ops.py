@@ -57,14 +57,14 @@ _SAMPLES: dict[str, Callable[[np.random.Generator], Names]] = {
 
 
 def _holds(invariant: str, names: Names) -> bool:
-    """Evaluate a comparison up to rounding, relative to the size of its sides."""
-    sign = "<=" if "<=" in invariant else ">="
-    left, right = invariant.split(sign)
-    low, high = (eval(side.strip(), {"__builtins__": {}}, {**_NUMPY, **names}) for side in (left, right))
-    if sign == ">=":
-        low, high = high, low
-    largest = max((float(np.abs(value).max()) for value in names.values()), default=1.0)
-    return bool(np.all(low <= high + _TOLERANCE * max(1.0, largest)))
+    """Evaluate a comparison up to rounding, relative to the largest value."""
+    sign = next(sign for sign in ("<=", ">=", "==") if sign in invariant)
+    left, right = (eval(side.strip(), {"__builtins__": {}}, {**_NUMPY, **names}) for side in invariant.split(sign))
+    slack = _TOLERANCE * max(1.0, *(float(np.abs(value).max()) for value in names.values()))
+    if sign == "==":
+        return bool(np.all(np.abs(left - right) <= slack))
+    low, high = (left, right) if sign == "<=" else (right, left)
+    return bool(np.all(low <= high + slack))
 
 
 @pytest.mark.parametrize("name", _SAMPLES)
