@@ -278,7 +278,7 @@ class _StepWriter:
         out, x, weight = self._rows(rd, DType.F32), self._rows(ra), self._operand(rb)
         bias = [] if rc == NO_REGISTER else [self._operand(rc, DType.F32).address]
         product = self._product(x, weight)
-        if product.num_rows != out.dims[1]:
+        if padded_rows(product.num_rows) != padded_rows(out.dims[1]):
             raise ProgramError(f"{self.where}: {product.num_rows} rows of weights, output of width {out.dims[1]}")
         kernel = matmul.matmul(self.module, self.unit, product, bool(bias), instruction.has("ACCUMULATE"), out.stride)
         self._call(kernel, out.count, out.address, x.address, weight.address, *bias)
