@@ -123,13 +123,13 @@ def _check_image() -> list[Check]:
     """Whether the default model is compiled for this CPU."""
     from unsay import hub
     from unsay.cachedir import cache_root
-    from unsay.compiler.cache import find_image, model_digest
+    from unsay.compiler.cache import find_image, file_digest
     from unsay.compiler.compile import image_key
     from unsay.runtime.cpu import best_target
 
     try:
         cached = [entry for entry in hub.list_models() if entry.is_cached]
-        keys = {entry.name: image_key(model_digest(cache_root(), entry.path), best_target()) for entry in cached}
+        keys = {entry.name: image_key(file_digest(cache_root(), entry.path), best_target()) for entry in cached}
         images = {name: find_image(cache_root(), key) for name, key in keys.items()}
     except UnsayError:
         return []
