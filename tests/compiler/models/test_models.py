@@ -84,3 +84,10 @@ def test_a_half_precision_vector_is_read_as_f32_and_a_quantised_one_refused():
     assert next(v for op in graph.operations for v in op.results if v.name == name).type.dtype is DType.F32
     with pytest.raises(UnsupportedError, match=r"attn_norm.*Q8_0"):
         build_graph(TINY, tensor_types(TINY) | {name: TensorType((64,), DType.Q8_0)}, 32, 4)
+
+
+@pytest.mark.parametrize("field", ["embedding_size", "ffn_size", "head_dim"])
+def test_a_size_that_is_no_multiple_of_16_is_refused_by_name(field):
+    spec = replace(TINY, **{field: getattr(TINY, field) + 8})
+    with pytest.raises(UnsupportedError, match=r"size \d+ is not supported: it must be a multiple of 16"):
+        build_graph(spec, tensor_types(spec, DType.F16, DType.F16), 32, 4)
