@@ -17,17 +17,13 @@ def verify(graph: Graph, checked: set[Operation] | None = None) -> None:
     """
     checked = set() if checked is None else checked
     defined: set[Value] = set()
-    names: set[str] = set()
     for operation in graph.operations:
         _check_operands(operation, defined)
         if operation not in checked:
             _check_located(operation, graph)
             checked.add(operation)
         defined.update(operation.results)
-        for value in operation.results:
-            if value.name in names:
-                raise IrError(f"%{value.name} is defined twice", *operation.location)
-            names.add(value.name)
+    _check_names(graph)
     _check_uses(graph)
 
 
@@ -77,6 +73,11 @@ def _check_attributes(operation: Operation, op: Op) -> None:
     for invariant in op.attribute_invariants:
         if not invariant.holds(operation.attributes):
             raise IrError(f"must hold: {invariant.text}; got {operation.attributes}")
+
+
+def _check_names(graph: Graph) -> None:
+    names = [value.name for operation in graph.operations for value in operation.results]
+    assert len(names) == len(set(names)), f"names of values of {graph.name} are not unique"
 
 
 def _check_uses(graph: Graph) -> None:
