@@ -233,6 +233,11 @@ class Function:
         """A one-argument LLVM intrinsic: roundeven, sqrt, fabs."""
         return self.intrinsic(f"llvm.{name}.{_suffix(x.type)}", x.type, x)
 
+    def prefetch(self, address: Value) -> None:
+        """Bring the cache line near; any address is allowed."""
+        self.module.declare("llvm.prefetch.p0", "void", [PTR, I32, I32, I32])
+        self.run("llvm.prefetch.p0", address, *(self.constant(I32, number) for number in (0, 3, 1)))
+
     @contextmanager
     def loop(self, name: str, begin: Value | int, end: Value | int, step: Value | int = 1) -> Generator[Value]:
         """for (i64 name = begin; name < end; name += step)."""

@@ -20,6 +20,10 @@ ATTRIBUTES = (
 """What `#0` stands for in the emitted text: part of every module."""
 
 
+_KEEP_ORDER = ("--pre-RA-sched=source", "--enable-misched=false")
+"""The tiles are written in an order that fits the registers; LLVM's schedulers would spill them."""
+
+
 def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
     """(position-independent code, entry offsets) of IR text; LLVM's own words are raised if it does not parse."""
     machine = _target_machine(target)
@@ -56,3 +60,5 @@ def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
+    for option in _KEEP_ORDER:
+        llvm.set_option("unsay", option)

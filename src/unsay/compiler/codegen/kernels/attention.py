@@ -279,7 +279,12 @@ def _scores(f: Function, shape: Attention, heads: range, keys: Value, pages: Val
     with f.loop("page", 0, pages) as page:
         address = _page(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + page)
         sums = [(f.slot(F32X16, 0.0), f.slot(F32X16, 0.0)) for _ in heads]
+        following = f.smaller(page + 1, pages - 1)
+        next_address = _page(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + following)
         with f.loop("dim", 0, dim, 2) as column:
+            line = column * (PAGE_TOKENS * 2)
+            f.prefetch(next_address.at(line))
+            f.prefetch(address.at(line + shape.layout.value_offset(0, 0)))
             for odd in (0, 1):
                 k = f.load(F16X16, address.at((column + odd) * (PAGE_TOKENS * 2)), align=2).cast("fpext", F32X16)
                 for place, head in enumerate(heads):

@@ -4,7 +4,8 @@ Both instruction families give the exact int32 sum, so the rest of every kernel 
 
     vnni     vpdpbusd: u8 x s8, four products into each i32 lane, no saturation
     maddubs  vpmaddubsw: u8 x s8, two products into each saturating i16 lane, then vpmaddwd into i32:
-             u4 * s8: |sum of 8 steps| <= 8 * 2 * 15 * 128 = 30720 fits i16, so one vpmaddwd serves a whole block;
+             u4 * s8: |sum of 8 steps| <= 8 * 2 * 15 * 128 = 30720 fits i16, so one vpmaddwd serves a whole block
+             (added by vpaddsw, which never saturates here and which LLVM leaves in the order it is written);
              s8 * s8: |w| * sign(w) x, one step <= 2 * 128 * 127 = 32512 fits (an activation is never -128)
 
 vnni takes unsigned weights: Q8_0 enters as w + 128, and 128 times the activation's sum is taken off after.
@@ -12,7 +13,7 @@ vnni takes unsigned weights: Q8_0 enters as w + 128, and 128 times the activatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import BOOL, I8, I16, I32, Function, Module, Value, vector
@@ -22,15 +23,20 @@ from unsay.isa.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class DotUnit:
-    """How a target multiplies. token_tile: tokens whose accumulators fit its registers.
+    """How a target multiplies. tiles: numbers of tokens done together, largest first, whose sums fit its registers.
 
     emulated: vpdpbusd as plain arithmetic, to run the code of a target on a machine that lacks the instruction.
     """
 
     vnni: bool
     vector_bytes: int
-    token_tile: int
+    tiles: tuple[int, ...]
     emulated: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """Rows whose bytes one register holds, and whose i32 or f32 sums one register holds."""
+        return self.vector_bytes // 4
 
     def offset(self, dtype: DType) -> int:
         """What `block_dot` adds to every weight; offset times the activation's sum is to be subtracted."""
@@ -41,49 +47,44 @@ class DotUnit:
 
 def dot_unit(target: Target) -> DotUnit:
     """The unit of a target."""
-    return DotUnit("vnni" in target.name, target.vector_bytes, 8 if target.vector_bytes == 64 else 4)
+    return DotUnit("vnni" in target.name, target.vector_bytes, (8, 2, 1) if target.vector_bytes == 64 else (6, 2, 1))
 
 
 def block_dot(f: Function, unit: DotUnit, dtype: DType, weights: Value, blocks: Sequence[Value]) -> list[Value]:
-    """<16 x i32> for each activation block (address of 32 int8): exact dots with one packed weight block."""
-    width = unit.vector_bytes
-    pieces = [_piece(f, unit, dtype, weights.at(start), blocks) for start in range(0, 64, width)]
-    if len(pieces) == 1:
-        return pieces[0]
-    return [_joined(f, low, high) for low, high in zip(*pieces, strict=True)]
+    """<lanes x i32> for each activation block (address of 32 int8): exact dots with `unit.lanes` rows.
 
-
-def _piece(f: Function, unit: DotUnit, dtype: DType, weights: Value, blocks: Sequence[Value]) -> list[Value]:
-    """The rows whose bytes one register holds."""
+    `weights` is the address of the rows' first bytes in a packed weight block. Written column by column, so that
+    each register of weights is loaded once and used for every token.
+    """
     signed = dtype is DType.Q8_0
     sums: list[Value | None] = [None] * len(blocks)
+    step = _signed_step if signed and not unit.vnni else _unsigned_step
     for columns, values in _unpacked(f, unit, dtype, weights):
         for place, block in enumerate(blocks):
-            x = f.load(I32, block.at(columns), align=4).splat(unit.vector_bytes // 4)
-            step = _signed_step if signed and not unit.vnni else _unsigned_step
+            x = f.load(I32, block.at(columns), align=4).splat(unit.lanes)
             sums[place] = step(f, unit, sums[place], values, x.cast("bitcast", values.type))
     done = [total for total in sums if total is not None]
     return done if signed or unit.vnni else [_widened(f, total) for total in done]
 
 
-def _unpacked(f: Function, unit: DotUnit, dtype: DType, weights: Value) -> list[tuple[int, Value]]:
+def _unpacked(f: Function, unit: DotUnit, dtype: DType, weights: Value) -> Iterator[tuple[int, Value]]:
     """(first column, one byte per row and column) of four columns at a time."""
     kind = vector(I8, unit.vector_bytes)
-    if dtype is DType.Q8_0:
-        loaded = [(4 * j, f.load(kind, weights.at(64 * j), align=32)) for j in range(8)]
-        return [(column, values ^ -128) for column, values in loaded] if unit.vnni else loaded
-    packed = [(4 * j, f.load(kind, weights.at(64 * j), align=32)) for j in range(4)]
-    low = [(column, values & 15) for column, values in packed]
-    high = [(column + 16, values >> 4) for column, values in packed]
-    return [entry for pair in zip(low, high, strict=True) for entry in pair]
+    for j in range(8 if dtype is DType.Q8_0 else 4):
+        loaded = f.load(kind, weights.at(64 * j), align=32)
+        if dtype is DType.Q8_0:
+            yield 4 * j, loaded ^ -128 if unit.vnni else loaded
+        else:
+            yield 4 * j, loaded & 15
+            yield 4 * j + 16, loaded >> 4
 
 
 def _unsigned_step(f: Function, unit: DotUnit, total: Value | None, weights: Value, x: Value) -> Value:
     if unit.vnni:
         lanes = vector(I32, unit.vector_bytes // 4)
-        return _dpbusd(f, unit, total or f.constant(lanes, 0), weights, x)
+        return _dpbusd(f, unit, f.constant(lanes, 0) if total is None else total, weights, x)
     pairs = f.intrinsic("llvm.x86.avx2.pmadd.ub.sw", vector(I16, 16), weights, x)
-    return pairs if total is None else total + pairs
+    return pairs if total is None else f.intrinsic("llvm.sadd.sat.v16i16", pairs.type, total, pairs)
 
 
 def _signed_step(f: Function, unit: DotUnit, total: Value | None, weights: Value, x: Value) -> Value:
@@ -117,8 +118,3 @@ def _emulated_dpbusd(module: Module, width: int) -> str:
 
     parameters = [(lanes, "total"), (vector(I8, width), "weights"), (vector(I8, width), "x")]
     return module.define(f"emulated_dpbusd_{width * 8}", parameters, write, "vpdpbusd by its definition", lanes)
-
-
-def _joined(f: Function, low: Value, high: Value) -> Value:
-    order = ", ".join(f"i32 {lane}" for lane in range(16))
-    return f.emit(vector(I32, 16), f"shufflevector {low}, {high}, <16 x i32> <{order}>")

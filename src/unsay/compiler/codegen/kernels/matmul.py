@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F16X16, F32, F32X16, I32, I64, PTR, Function, Module, Value
+from unsay.compiler.codegen.builder import F16, F32, F32X16, I32, I64, PTR, Function, Module, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit, block_dot
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
@@ -29,6 +29,9 @@ from unsay.compiler.codegen.kernels.vector import (
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes, weight_bytes
 
 _NIBBLE_BYTES, _BYTE_BYTES, _SCALE_BYTES = 256, 512, 32
+
+_AHEAD_BYTES = 2048
+"""How far before their use weights are asked for when one token streams through them."""
 
 Epilogue = Callable[[Value, Value, list[Value]], None]
 """(unit, token, one <16 x float> per row group of the unit)."""
@@ -90,11 +93,11 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
     """The loops above, over this thread's share of the units of `groups` row groups."""
     assert product.num_groups % groups == 0, (product, groups)
     begin, end = share(f, product.num_groups // groups)
-    sums = f.buffer(groups * unit.token_tile * LANES * 4)
+    sums = f.buffer(groups * unit.tiles[0] * LANES * 4)
     with f.loop("unit", begin, end) as index:
         weights = f["weights"].at(index * (groups * product.group_bytes))
         start: Value | int = 0
-        for tokens in (unit.token_tile, 1):
+        for tokens in unit.tiles:
             stop = f["count"] - f["count"] % tokens
             tile = _tile(f.module, unit, product, tokens)
             with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
@@ -122,32 +125,64 @@ def _tile(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
 
 
 def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
-    """N4."""
-    dtype = product.dtype
-    block_bytes = group_block_bytes(dtype)
-    scales_at = _BYTE_BYTES if dtype is DType.Q8_0 else _NIBBLE_BYTES
+    """N4. Several tokens go over the weights once per register of rows, so that all sums stay in registers; one
+    token goes over all rows at once, so that the weights stream from memory without a pause."""
     x = Quantised(f["x"], product.capacity, product.width)
     rows = [f["token"] + place for place in range(tokens)]
+    lifts = f.buffer(tokens * product.width // QUANT_BLOCK * 4)
+    if product.dtype is DType.Q4_1:
+        _write_lifts(f, product, x, rows, lifts)
+    pieces = list(range(0, ROW_GROUP, unit.lanes))
+    for together in [pieces] if tokens == 1 else [[piece] for piece in pieces]:
+        _write_pieces(f, unit, product, x, rows, lifts, together)
+
+
+def _write_lifts(f: Function, product: Product, x: Quantised, rows: list[Value], lifts: Value) -> None:
+    """scale_b * f32(sum_b) of every token and block."""
+    with f.loop("block", 0, product.width // QUANT_BLOCK) as block:
+        for place, row in enumerate(rows):
+            whole = f.load(I32, x.sum(row).at(block * 4), align=4).cast("sitofp", F32)
+            lift = f.load(F32, x.scale(row).at(block * 4), align=4) * whole
+            f.store(lift, lifts.at((block * len(rows) + place) * 4), align=4)
+
+
+def _write_pieces(
+    f: Function,
+    unit: DotUnit,
+    product: Product,
+    x: Quantised,
+    rows: list[Value],
+    lifts: Value,
+    pieces: list[int],
+) -> None:
+    """The sums of the rows from each of `pieces` on, `unit.lanes` of them."""
+    dtype, lanes = product.dtype, unit.lanes
+    scales_at = _BYTE_BYTES if dtype is DType.Q8_0 else _NIBBLE_BYTES
+    floats, halves = vector(F32, lanes), vector(F16, lanes)
     q, scale, total = ([where(row) for row in rows] for where in (x.q, x.scale, x.sum))
-    sums = [f.slot(F32X16, 0.0) for _ in rows]
+    sums = {piece: [f.slot(floats, 0.0) for _ in rows] for piece in pieces}
     offset = unit.offset(dtype)
     with f.loop("block", 0, product.width // QUANT_BLOCK) as block:
-        weights = f["weights"].at(block * block_bytes)
-        dots = block_dot(f, unit, dtype, weights, [row.at(block * QUANT_BLOCK) for row in q])
-        d = f.load(F16X16, weights.at(scales_at), align=2).cast("fpext", F32X16)
-        for place in range(tokens):
-            dot = dots[place]
-            if offset:
-                dot = dot - (f.load(I32, total[place].at(block * 4), align=4) * offset).splat(LANES)
-            scaled = d * splat_load(f, scale[place].at(block * 4))
-            sums[place].set(f.fma(dot.cast("sitofp", F32X16), scaled, sums[place].get()))
-        if dtype is DType.Q4_1:
-            m = f.load(F16X16, weights.at(scales_at + _SCALE_BYTES), align=2).cast("fpext", F32X16)
-            for place in range(tokens):
-                whole = f.load(I32, total[place].at(block * 4), align=4).cast("sitofp", F32)
-                lift = f.load(F32, scale[place].at(block * 4), align=4) * whole
-                sums[place].set(f.fma(m, lift.splat(LANES), sums[place].get()))
-    _store_sums(f, [total.get() for total in sums])
+        weights = f["weights"].at(block * group_block_bytes(dtype))
+        if len(pieces) * unit.lanes == ROW_GROUP and len(rows) == 1:
+            for line in range(0, group_block_bytes(dtype), 64):
+                f.prefetch(weights.at(_AHEAD_BYTES + line))
+        for piece in pieces:
+            dots = block_dot(f, unit, dtype, weights.at(piece * 4), [row.at(block * QUANT_BLOCK) for row in q])
+            d = f.load(halves, weights.at(scales_at + piece * 2), align=2).cast("fpext", floats)
+            for place, dot in enumerate(dots):
+                if offset:
+                    dot = dot - (f.load(I32, total[place].at(block * 4), align=4) * offset).splat(lanes)
+                scaled = d * f.load(F32, scale[place].at(block * 4), align=4).splat(lanes)
+                sums[piece][place].set(f.fma(dot.cast("sitofp", floats), scaled, sums[piece][place].get()))
+            if dtype is DType.Q4_1:
+                m = f.load(halves, weights.at(scales_at + _SCALE_BYTES + piece * 2), align=2).cast("fpext", floats)
+                for place, slot in enumerate(sums[piece]):
+                    lift = f.load(F32, lifts.at((block * len(rows) + place) * 4), align=4)
+                    slot.set(f.fma(m, lift.splat(lanes), slot.get()))
+    for piece in pieces:
+        for place, slot in enumerate(sums[piece]):
+            f.store(slot.get(), f["sums"].at(place * LANES * 4 + piece * 4), align=32)
 
 
 def _write_float_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
@@ -159,9 +194,5 @@ def _write_float_tile(f: Function, unit: DotUnit, product: Product, tokens: int)
         w = load_floats(f, product.dtype, f["weights"].at(k * (ROW_GROUP * element_bytes)))
         for row, total in zip(rows, sums, strict=True):
             total.set(f.fma(w, splat_load(f, row.at(k * 4)), total.get()))
-    _store_sums(f, [total.get() for total in sums])
-
-
-def _store_sums(f: Function, sums: list[Value]) -> None:
-    for place, values in enumerate(sums):
-        f.store(values, f["sums"].at(place * LANES * 4), align=64)
+    for place, total in enumerate(sums):
+        f.store(total.get(), f["sums"].at(place * LANES * 4), align=64)
