@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.compiler.frontend.gguf_bytes import STRING, gguf, key
@@ -19,7 +18,7 @@ from unsay.compiler.frontend.gguf import open_gguf
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.pipeline import load, to_graph
 from unsay.errors import ModelFileError, ModelNotFoundError, TargetError, UnsupportedError
-from unsay.image import Manifest, VocabSpec
+from unsay.image import ImageFiles, Manifest, VocabSpec
 from unsay.isa.program import Program
 
 TARGET = "avx2"
@@ -31,6 +30,25 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "cache"
     monkeypatch.setenv("UNSAY_CACHE", str(root))
     return root
+
+
+@pytest.fixture(scope="module")
+def made_once(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds the image of the tiny model: machine code takes a second or two to make."""
+    root = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNSAY_CACHE", str(root))
+        compile_model(tiny_path, target=TARGET)
+    return root
+
+
+@pytest.fixture
+def warm(made_once: Path, empty_cache: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageFiles:
+    """The image of the tiny model, in the test's own cache."""
+    shutil.copytree(made_once, empty_cache, dirs_exist_ok=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("unsay.compiler.pipeline.build_image", lambda _: pytest.fail("made again"))
+        return compile_model(tiny_path, target=TARGET)
 
 
 def leftovers(root: Path) -> list[Path]:
@@ -51,8 +69,10 @@ def test_an_image_of_every_variant_is_complete(tiny_variant_path: Path, empty_ca
     assert files.cache_root == empty_cache and leftovers(empty_cache) == []
 
 
-def test_the_same_file_gives_the_same_bytes(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compile_model(tiny_path, target=TARGET)
+def test_the_same_file_gives_the_same_bytes(
+    tiny_path: Path, warm: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = warm
     monkeypatch.setenv("UNSAY_CACHE", str(tmp_path / "other"))
     second = compile_model(tiny_path, target=TARGET)
     assert first.directory != second.directory and first.directory.name == second.directory.name
@@ -72,28 +92,29 @@ print([name for name in heavy if name in sys.modules])
 """
 
 
-def test_a_warm_start_imports_neither_llvmlite_nor_the_compiler(tiny_path: Path) -> None:
-    files = compile_model(tiny_path, target=TARGET)
+def test_a_warm_start_imports_neither_llvmlite_nor_the_compiler(tiny_path: Path, warm: ImageFiles) -> None:
     command = [sys.executable, "-c", WARM, str(tiny_path), TARGET]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines() == [str(files.directory), "[]"]
+    assert result.stdout.splitlines() == [str(warm.directory), "[]"]
 
 
-def test_a_warm_start_reads_neither_model_nor_weights(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = compile_model(tiny_path, target=TARGET)
+def test_a_warm_start_reads_neither_model_nor_weights(
+    tiny_path: Path, warm: ImageFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("unsay.compiler.cache._hash_file", lambda *_: pytest.fail("read again"))
-    assert compile_model(tiny_path, target=TARGET) == files
+    assert compile_model(tiny_path, target=TARGET) == warm
 
 
-def test_a_copy_of_the_model_elsewhere_is_the_same_model(tiny_path: Path, tmp_path: Path) -> None:
-    files = compile_model(tiny_path, target=TARGET)
+def test_a_copy_of_the_model_elsewhere_is_the_same_model(tiny_path: Path, warm: ImageFiles, tmp_path: Path) -> None:
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(tiny_path.read_bytes())
-    assert compile_model(copy, target=TARGET) == files
+    assert compile_model(copy, target=TARGET) == warm
 
 
-def test_targets_have_images_of_their_own_and_share_the_weights(tiny_path: Path, empty_cache: Path) -> None:
-    images = [compile_model(tiny_path, target=target) for target in ("avx2", "avx512-vnni")]
+def test_targets_have_images_of_their_own_and_share_the_weights(
+    tiny_path: Path, warm: ImageFiles, empty_cache: Path
+) -> None:
+    images = [warm, compile_model(tiny_path, target="avx512-vnni")]
     manifests = [Manifest.from_json(files.manifest.read_text()) for files in images]
     assert manifests[0].weights == manifests[1].weights and images[0].directory != images[1].directory
     assert images[0].program.read_bytes() == images[1].program.read_bytes()
@@ -159,6 +180,7 @@ def test_two_models_compile_side_by_side(tiny_paths: dict[str, Path], empty_cach
         (gguf([key("general.architecture", STRING, "mamba")]), UnsupportedError, "mamba"),
         (gguf([key("general.architecture", STRING, "llama")]), ModelFileError, "head_count"),
     ],
+    ids=["no gguf", "architecture", "no shape"],
 )
 def test_a_wrong_file_is_refused_and_leaves_nothing(
     tmp_path: Path, empty_cache: Path, content: bytes, error: type[ModelFileError], named: str
@@ -198,25 +220,18 @@ def test_the_graph_knows_every_tensor_by_shape_and_format(tiny_path: Path) -> No
     assert {operation.string("tensor") for operation in weights} == set(loaded.file.tensors)
 
 
-def test_a_moved_cache_is_still_whole(tiny_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_cache_is_still_whole(
+    tiny_path: Path, warm: ImageFiles, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Paths in a manifest are relative; what was remembered of the old place is read anew."""
-    old = compile_model(tiny_path, target=TARGET)
     moved = empty_cache.with_name("moved")
     empty_cache.rename(moved)
     monkeypatch.setenv("UNSAY_CACHE", str(moved))
     monkeypatch.setattr("unsay.compiler.pipeline.build_image", lambda _: pytest.fail("made again"))
-    assert compile_model(tiny_path, target=TARGET).directory == moved / "images" / old.directory.name
+    assert compile_model(tiny_path, target=TARGET).directory == moved / "images" / warm.directory.name
 
 
-def test_damaged_machine_code_is_never_run(tiny_path: Path) -> None:
-    files = compile_model(tiny_path, target=TARGET)
-    code = files.code.read_bytes()
-    files.code.write_bytes(bytes([code[0] ^ 0xFF]) + code[1:])
+def test_damaged_machine_code_is_never_run(tiny_path: Path, warm: ImageFiles) -> None:
+    code = warm.code.read_bytes()
+    warm.code.write_bytes(bytes([code[0] ^ 0xFF]) + code[1:])
     assert compile_model(tiny_path, target=TARGET).code.read_bytes() == code
-
-
-def test_weights_can_be_mapped_as_they_are(tiny_path: Path) -> None:
-    files = compile_model(tiny_path, target=TARGET)
-    manifest = Manifest.from_json(files.manifest.read_text())
-    weights = np.memmap(files.cache_root / manifest.weights, np.uint8, "r")
-    assert len(weights) == manifest.weights_bytes and os.access(files.code, os.R_OK)
