@@ -31,7 +31,7 @@ class Request:
     eos_ids: frozenset[int]
     num_left: int
     num_computed: int = 0
-    last_step: int = 0
+    last_turn: int = 0
     events: deque[TokenEvent] = field(default_factory=deque[TokenEvent])
     finish: str | None = None
     error: UnsayError | None = None

@@ -8,6 +8,7 @@ A request joins and leaves between two steps. Where a prompt is cut shows nowher
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Scheduler:
         self.context_length = context_length
         self.requests: list[Request] = []
         self.in_flight: list[tuple[Request, Share]] = []
-        self._num_steps = 0
+        self._turns = itertools.count(1)
 
     def add(self, request: Request) -> None:
         """Let it take part from the next step on."""
@@ -69,7 +70,6 @@ class Scheduler:
     def next_batch(self) -> Batch:
         """The step in flight as arrays."""
         with self.lock:
-            self._num_steps += 1
             shares = [share for _, share in self.in_flight]
             return make_batch(shares, [request.lane for request, share in self.in_flight if share.num_rows])
 
@@ -90,7 +90,7 @@ class Scheduler:
             return None
         request.context.commit(share.num_tokens)
         request.num_computed += share.num_tokens
-        request.last_step = self._num_steps
+        request.last_turn = next(self._turns)
         if choice is None:
             return None
         event = request.accept(choice.token_id, choice.logprob, self.context_length)
@@ -100,7 +100,7 @@ class Scheduler:
 
     def _candidates(self) -> list[tuple[Request, Share]]:
         runnable = [request for request in self.requests if request.is_runnable]
-        lanes = sorted((r for r in runnable if len(r.context.pending) == 1), key=lambda request: request.last_step)
+        lanes = sorted((r for r in runnable if len(r.context.pending) == 1), key=lambda request: request.last_turn)
         prompts = [request for request in runnable if len(request.context.pending) > 1]
         room = self.max_tokens
         chosen: list[tuple[Request, Share]] = []

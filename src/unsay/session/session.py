@@ -213,7 +213,7 @@ class Session:
         run.num_left -= 1
         run.text += event.text
         stop = run.params.stop if event.finish == "stop" else ()
-        self._place = replace(place, length=place.length + 1, finish=event.finish, stop=stop)
+        self._place = place._replace(length=place.length + 1, finish=event.finish, stop=stop)
         self._carry = ""
 
     def _close_run(self, run: Run) -> None:
@@ -240,7 +240,7 @@ class Session:
             self._pause()
             self._end_run()
             if self._place.finish is None:
-                self._place = replace(self._place, finish="interrupt")
+                self._place = self._place._replace(finish="interrupt")
         return True
 
     def rollback(self, to: int | None = None, *, before: str | None = None) -> int:
@@ -276,7 +276,7 @@ class Session:
         before = self._history.keep(context)
         context.abort(target)
         del self._all_ids()[target:]
-        self._place = replace(self._place, length=target, finish=None, stop=())
+        self._place = self._place._replace(length=target, finish=None, stop=())
         self._history.add(verb, dropped, self._place, dropped_from=before)
         return len(dropped)
 
@@ -419,7 +419,7 @@ class Session:
         if place.finish == "stop" and is_ended:
             self._truncate(place.length - 1, "reopen")
         else:
-            self._place = replace(place, finish=None, stop=())
+            self._place = place._replace(finish=None, stop=())
 
     def _grow(self, verb: str, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
         context = self._open_context()
