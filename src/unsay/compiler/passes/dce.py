@@ -21,11 +21,14 @@ def dce(graph: Graph) -> int:
 
 def erase_dead(graph: Graph, *operations: Operation) -> None:
     """Remove these operations, where dead, and then what they alone read."""
-    for operation in operations:
-        if operation.kind in BY_NAME and _is_dead(operation):
-            producers = dict.fromkeys(operand.producer for operand in operation.operands)
-            graph.erase(operation)
-            erase_dead(graph, *producers)
+    waiting, erased = list(operations), set[Operation]()
+    while waiting:
+        operation = waiting.pop()
+        if operation in erased or not _is_dead(operation):
+            continue
+        waiting += [operand.producer for operand in operation.operands]
+        graph.erase(operation)
+        erased.add(operation)
 
 
 def _is_dead(operation: Operation) -> bool:
