@@ -25,6 +25,9 @@ def graphs(draw: st.DrawFn) -> Graph:
         x = draw(st.sampled_from(values))
         makers = _FLOAT_MAKERS if x.type.dtype is DType.F32 else _QUANTISED_MAKERS
         values.append(draw(st.sampled_from(makers))(draw, graph, x))
+        alike = [value for value in values if value.type == x.type and x.type.dtype is DType.F32]
+        if alike and draw(st.booleans()):
+            values.append(_binary(draw, graph, values[-1] if values[-1] in alike else x, draw(st.sampled_from(alike))))
     return graph
 
 
@@ -58,8 +61,8 @@ def _silu(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
     return emit(graph, "silu", x, name=draw(_NAMES))
 
 
-def _add(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
-    return emit(graph, draw(st.sampled_from(["add", "mul"])), x, x, name=draw(_NAMES))
+def _binary(draw: st.DrawFn, graph: Graph, a: Value, b: Value) -> Value:
+    return emit(graph, draw(st.sampled_from(["add", "mul"])), a, b, name=draw(_NAMES))
 
 
 def _quantise(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
@@ -87,5 +90,5 @@ def _paired_rope(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
 
 
 _Maker = Callable[[st.DrawFn, Graph, Value], Value]
-_FLOAT_MAKERS: list[_Maker] = [_linear, _norm, _silu, _add, _quantise, _rope, _paired_rope]
+_FLOAT_MAKERS: list[_Maker] = [_linear, _norm, _silu, _quantise, _rope, _paired_rope]
 _QUANTISED_MAKERS: list[_Maker] = [_linear]
