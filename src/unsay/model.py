@@ -12,7 +12,7 @@ from unsay.core import PAGE_TOKENS, Float32Array, SamplingParams, TokenEvent
 from unsay.cores import usable_cores
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
-from unsay.engine.sampler import validate
+from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError
 from unsay.image import ImageFiles, ModelSpec, VocabSpec
 from unsay.kv.pages import PagePool
@@ -114,7 +114,7 @@ class Model:
     def session(self, system: str | None = None, params: SamplingParams | None = None, **fields: Any) -> Session:
         """A new conversation. system: the system message. params, or single fields of SamplingParams, as seed=7."""
         self._check_open()
-        merged = SamplingParams(**fields) if params is None else _changed(params, fields)
+        merged = changed(params or SamplingParams(), fields)
         validate(merged, self.tokenizer.vocab_size)
         turns = Turns(self._template, self.tokenizer, system)
         return Session(self.engine, self.tokenizer, turns, Context(self.tree.root()), merged)
@@ -189,9 +189,3 @@ class Model:
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= size:
             raise RequestError(f"token ids must be integers in 0..{size - 1}, the vocabulary of this model")
         return [int(token_id) for token_id in ids]
-
-
-def _changed(params: SamplingParams, fields: dict[str, Any]) -> SamplingParams:
-    from dataclasses import replace
-
-    return replace(params, **fields)

@@ -22,6 +22,7 @@ from unsay.engine.scheduler import Scheduler, Share, make_batch
 from unsay.errors import RequestError
 from unsay.runtime.executor import Executor
 from unsay.vm.context import Context
+from unsay.vm.machine import Machine
 
 
 class Engine:
@@ -169,14 +170,14 @@ def _reuse_prefix(context: Context, token_ids: list[int]) -> None:
 
 
 class InterruptibleMachine:
-    """The machine, with the knowledge of whose tokens it is computing.
+    """vm.machine.Machine, with the knowledge of whose tokens it is computing.
 
     An interrupt is meant for a run that computes for one request. A run it reaches gives nothing to anybody; after each
     run it is forgotten, so the worst of a late one is a step run twice.
     """
 
     def __init__(self, executor: Executor, changed: threading.Condition) -> None:
-        self._executor = executor
+        self._machine = Machine(executor)
         self._changed = changed
         self._requests: tuple[Request, ...] = ()
 
@@ -192,11 +193,11 @@ class InterruptibleMachine:
     def run(self, batch: Batch) -> Float32Array | None:
         """Logits [R, V], or None if a request in it was withdrawn."""
         try:
-            return self._executor.run(batch)
+            return self._machine.run(batch)
         finally:
             with self._changed:
                 self._requests = ()
-                self._executor.clear_interrupt()
+                self._machine.executor.clear_interrupt()
                 self._changed.notify_all()
 
     def is_running(self, request: Request) -> bool:
@@ -205,8 +206,8 @@ class InterruptibleMachine:
 
     def interrupt(self) -> None:
         """Stop the run in progress."""
-        self._executor.interrupt()
+        self._machine.executor.interrupt()
 
     def close(self) -> None:
         """End the executor."""
-        self._executor.close()
+        self._machine.executor.close()

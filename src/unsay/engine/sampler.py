@@ -9,9 +9,10 @@ functions of NumPy only find the few tokens that can still win, by a margin far 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,6 +168,15 @@ def _score(values: Float64Array, word: noise.WordArray, places: IdArray) -> Floa
 
 def _log_of(value: float) -> float:
     return float(portable_math.log(np.array([value]))[0])
+
+
+def changed(params: SamplingParams, fields: dict[str, Any]) -> SamplingParams:
+    """The params with these fields; RequestError names one that does not exist."""
+    names = [field.name for field in dataclasses.fields(params)]
+    for name in fields:
+        if name not in names:
+            raise RequestError(f"there is no sampling parameter {name!r}; there are: {', '.join(names)}")
+    return dataclasses.replace(params, **fields)
 
 
 def validate(params: SamplingParams, vocab_size: int) -> None:

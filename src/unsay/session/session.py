@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from unsay.core import Float32Array, SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
-from unsay.engine.sampler import validate
+from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError, SessionBusyError
 from unsay.session.correction import Correction, Stopwatch
 from unsay.session.history import Entry, History, Node, Place
@@ -155,8 +154,7 @@ class Session:
         max_tokens bounds the tokens made by the call, whatever is taken back meanwhile. Nothing is held before the
         first event is asked for. Raises RequestError, ContextFullError or SessionBusyError at once.
         """
-        changed = dict(params) if max_tokens is None else {**params, "max_tokens": max_tokens}
-        merged = replace(self.params, **changed)
+        merged = changed(self.params, params if max_tokens is None else {**params, "max_tokens": max_tokens})
         validate(merged, self._tokenizer.vocab_size)
         with self._lock:
             self._check_free()
@@ -357,7 +355,7 @@ class Session:
     def _enter_sampled(self) -> None:
         """Enter what was delivered since the last entry."""
         at = self._history.current.place
-        if self._place != at:
+        if self._place.length != at.length:
             self._history.add("answer", self._all_ids()[at.length : self._place.length], self._place)
 
     # The end
