@@ -12,6 +12,9 @@ from __future__ import annotations
 from unsay.errors import MachineError
 from unsay.isa.opcodes import Region
 
+PROGRAM_OFFSET = 2**63
+"""GLOBAL from here on holds the program: its instructions, then its data, read-only. Below lie activations."""
+
 _REGION_SHIFT = 124
 _TAG_SHIFT = 64
 _OFFSET_MASK = 2**64 - 1

@@ -88,7 +88,7 @@ def make(
     _check_registers(instruction, name)
     try:
         instruction.encode()
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:
         raise ProgramError(f"{name}: a field does not fit its width: {fields}") from error
     return instruction
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,13 +19,13 @@ from unsay.errors import MachineError
 from unsay.image import ModelSpec
 from unsay.isa.abi import KvLayout
 from unsay.isa.address import address_tag, make_address
-from unsay.isa.formats import ROW_GROUP, padded_rows
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, NUM_REGISTERS, Channel, Dim0, Region
 from unsay.isa.program import Instruction
 from unsay.runtime import arithmetic
 from unsay.runtime.arithmetic import f32
 from unsay.runtime.attention import KvRows, attend
-from unsay.runtime.tensors import Tensor, embedding, product, weight_dtype
+from unsay.runtime.tensors import Tensor, embedding, product, tensor_dtype
 
 if TYPE_CHECKING:
     from unsay.runtime.image import Image
@@ -51,8 +52,11 @@ class TensorUnit:
         handler = HANDLERS.get(instruction.row.name)
         if handler is None:
             raise MachineError(f"{instruction.row.name} is not a tensor instruction")
-        with np.errstate(all="ignore"):
-            return handler(self, instruction, registers, batch)
+        try:
+            with np.errstate(all="ignore"):
+                return handler(self, instruction, registers, batch)
+        except (ValueError, IndexError) as error:  # NumPy's words for shapes that do not fit and positions out of range
+            raise MachineError(f"{instruction.row.name}: its operands do not fit together: {error}") from error
 
     def operand(self, instruction: Instruction, registers: list[int], place: int) -> Tensor:
         """The tensor named by register field `place` (0..3: rd, ra, rb, rc)."""
@@ -80,6 +84,9 @@ class TensorUnit:
 Handler: TypeAlias = Callable[[TensorUnit, Instruction, list[int], Batch], Float32Array | None]
 
 
+_BLOCKED = QUANTISED_WEIGHTS | {DType.Q8A}
+
+
 def _read_tensor(op: Instruction, find: Find) -> Tensor:
     rank = op.integer("rank")
     if not 1 <= rank <= 4:
@@ -87,8 +94,13 @@ def _read_tensor(op: Instruction, find: Find) -> Tensor:
     if op.has("SPARSE"):
         raise MachineError("TENSOR: this version computes no sparse tensors")
     dims = tuple(op.integer(f"dim{axis}") for axis in range(rank))
+    dtype = tensor_dtype(op.integer("dtype"))
+    if 0 in dims or (dtype in _BLOCKED and math.prod(dims[1:]) % QUANT_BLOCK):
+        raise MachineError(
+            f"TENSOR {dims} of {dtype.name}: no dimension may be 0, and blocks are {QUANT_BLOCK} columns"
+        )
     extent = Dim0.TOKENS if op.has("DIM_TOKENS") else Dim0.ROWS if op.has("DIM_ROWS") else Dim0.FIXED
-    return Tensor(weight_dtype(op.integer("dtype")), dims, extent, find(tensor_region(op), op.integer("offset")))
+    return Tensor(dtype, dims, extent, find(tensor_region(op), op.integer("offset")))
 
 
 def tensor_region(op: Instruction) -> Region:
@@ -97,6 +109,8 @@ def tensor_region(op: Instruction) -> Region:
 
 
 def _tensor(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+    if op.registers[0] == 0:
+        raise MachineError("TENSOR: R0 reads zero and cannot name a tensor")
     registers[op.registers[0]] = make_address(tensor_region(op), op.integer("offset"), unit.tag(op))
 
 
@@ -166,6 +180,9 @@ def _rotate_heads(x: Float32Array, column: int, num_heads: int, head_dim: int, t
 def _attn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
     out, q, k, v = unit.operands(op, registers, 4)
     num_heads, num_kv_heads, head_dim = (op.integer(name) for name in ("num_heads", "num_kv_heads", "head_dim"))
+    layout = unit.layout
+    if (num_kv_heads, head_dim) != (layout.num_kv_heads, layout.head_dim) or op.integer("layer") >= layout.num_layers:
+        raise MachineError(f"ATTN: the KV cache is {layout}, the instruction says {op.payload}")
     queries = _heads(q, op.integer("q_column"), num_heads, head_dim, batch)
     cache = KvRows(unit.kv_memory, unit.layout, op.integer("layer"))
     cache.append(_heads(k, op.integer("k_column"), num_kv_heads, head_dim, batch),
@@ -191,7 +208,7 @@ def _ffn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) 
     both = product(x, gate_up, batch).reshape(-1, size // ROW_GROUP, 2, ROW_GROUP)
     gate, up = both[:, :, 0].reshape(-1, size), both[:, :, 1].reshape(-1, size)
     memory = unit.find(Region.GLOBAL, op.integer("hidden"))
-    hidden = Tensor(weight_dtype(op.integer("hidden_dtype")), (x.dims[0], size), x.extent, memory)
+    hidden = Tensor(tensor_dtype(op.integer("hidden_dtype")), (x.dims[0], size), x.extent, memory)
     hidden.write(arithmetic.silu_mul(gate, up), batch)
     out.write(out.rows(batch) + product(hidden, down, batch)[:, : out.num_columns], batch)
 

@@ -5,6 +5,7 @@ A `Tensor` is what a TENSOR instruction names. Nothing is copied: its arrays are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Tensor:
     @property
     def num_columns(self) -> int:
         """Elements of a row: the product of all dims but the first."""
-        return int(np.prod(self.dims[1:], dtype=np.int64))
+        return math.prod(self.dims[1:])
 
     def num_rows(self, batch: Batch) -> int:
         """Rows in use in this step; MachineError when there are more than the tensor has room for."""
@@ -185,6 +186,7 @@ def product(x: Tensor, weight: Tensor, batch: Batch) -> Float32Array:
     """N4, N5: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero."""
     if x.num_columns != weight.num_columns:
         raise MachineError(f"x has {x.num_columns} columns, the weight matrix {weight.num_columns}")
+    weight.bytes(weight_bytes(weight.dtype, weight.dims[0], weight.num_columns))
     num_tokens = x.num_rows(batch)
     out = np.zeros((num_tokens, padded_rows(weight.dims[0])), np.float32)
     for groups in _chunks(out.shape[1] // ROW_GROUP, num_tokens) if num_tokens else ():
@@ -223,7 +225,7 @@ def _float_product(x: Float32Array, w: Float32Array) -> Float32Array:
     return acc
 
 
-def weight_dtype(value: int) -> DType:
+def tensor_dtype(value: int) -> DType:
     """A DType from an instruction's field; MachineError for a number that is none."""
     try:
         return DType(value)
