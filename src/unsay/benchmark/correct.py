@@ -1,0 +1,162 @@
+"""What a correction costs: stopping, rolling back, forking, and the first token after an injection.
+
+Every sample is one call of the public API, as the user's program would make it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import threading
+from dataclasses import dataclass
+from time import perf_counter, sleep
+
+from unsay.benchmark.contexts import computed, uncomputed
+from unsay.benchmark.timing import Timing, timing
+from unsay.model import Model
+from unsay.session.correction import Correction
+from unsay.session.session import Session
+
+_ANSWER_TOKENS = 64
+_NOT_BEGUN_S = 0.005
+"""How long to give a reader that was not running yet before trying to stop it again."""
+
+_INJECTION = " No, wait: a smaller tool is enough for that. Use"
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectResult:
+    """Figures for contexts of `context` tokens.
+
+    stop_*: from the call of interrupt() in another thread to its return, when the session is free again, in the
+    middle of decoding and of reading a prompt. injected and computed: tokens put in by each correction, and tokens
+    computed until the first new one was there, the most of all samples.
+    """
+
+    context: int
+    stop_decode: Timing
+    stop_prefill: Timing
+    rollback: Timing
+    fork: Timing
+    inject_to_token: Timing
+    injected: int
+    computed: int
+
+
+def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
+    """Measure `samples` corrections of each kind on a context of `context` tokens."""
+    with computed(model, context, _ANSWER_TOKENS, temperature=0.0) as session:
+        stop_decode = _stops_in_decode(session, samples)
+        rollback = _rollbacks(session, samples)
+        fork = _forks(session, samples)
+        first_token = _injections(session, samples)
+    corrections = first_token[1]
+    return CorrectResult(
+        context=context,
+        stop_decode=stop_decode,
+        stop_prefill=_stops_in_prefill(model, context, samples),
+        rollback=rollback,
+        fork=fork,
+        inject_to_token=first_token[0],
+        injected=max(correction.num_injected for correction in corrections),
+        computed=max(correction.num_computed or 0 for correction in corrections),
+    )
+
+
+def _stops_in_decode(session: Session, samples: int) -> Timing:
+    """Each at a random moment of the third or fourth step of an answer."""
+    step_s = _median_step(session)
+    draws = random.Random(1)
+    return timing([_stop(session, (2 + 2 * draws.random()) * step_s) for _ in range(samples)])
+
+
+def _stops_in_prefill(model: Model, context: int, samples: int) -> Timing:
+    """Each at a random moment between a tenth and nine tenths of the time the prompt takes."""
+    with uncomputed(model, context, temperature=0.0) as prompt:
+        whole_s = _prefill_seconds(prompt)
+        draws = random.Random(2)
+        return timing([_stop_fork(prompt, whole_s * (0.1 + 0.8 * draws.random())) for _ in range(samples)])
+
+
+def _stop_fork(prompt: Session, after_s: float) -> float:
+    """In a fork of its own, so that the prompt stays uncomputed."""
+    with prompt.fork() as session:
+        return _stop(session, after_s)
+
+
+def _stop(session: Session, after_s: float) -> float:
+    """Seconds that interrupt() took, `after_s` into an answer; what the answer added is taken back."""
+    num_before = len(session.answer_ids)
+    reader = threading.Thread(target=session.generate, args=(10**6,))
+    reader.start()
+    sleep(after_s)
+    while True:
+        started = perf_counter()
+        is_stopped = session.interrupt()
+        seconds = perf_counter() - started
+        reader.join(None if is_stopped else _NOT_BEGUN_S)
+        if not reader.is_alive():
+            break
+    session.rollback(to=num_before)
+    return seconds
+
+
+def _rollbacks(session: Session, samples: int) -> Timing:
+    """Steps of 1 to 8 tokens back; the answer grows again, outside the clock, when it is used up."""
+    draws = random.Random(3)
+    seconds: list[float] = []
+    while len(seconds) < samples:
+        length = len(session.answer_ids)
+        if length < 9:
+            session.generate(max_tokens=_ANSWER_TOKENS)
+            continue
+        target = length - draws.randint(1, 8)
+        started = perf_counter()
+        session.rollback(to=target)
+        seconds.append(perf_counter() - started)
+    return timing(seconds)
+
+
+def _forks(session: Session, samples: int) -> Timing:
+    seconds: list[float] = []
+    for _ in range(samples):
+        started = perf_counter()
+        child = session.fork()
+        seconds.append(perf_counter() - started)
+        child.close()
+    return timing(seconds)
+
+
+def _injections(session: Session, samples: int) -> tuple[Timing, list[Correction]]:
+    """From the call of inject() to the first new token in hand, after a rollback to the middle of a page."""
+    corrections: list[Correction] = []
+    seconds: list[float] = []
+    session.rollback(to=0)
+    session.generate(max_tokens=_ANSWER_TOKENS)
+    for sample in range(samples):
+        with session.fork() as child:
+            child.rollback(to=_ANSWER_TOKENS // 4 + sample % (_ANSWER_TOKENS // 2))
+            started = perf_counter()
+            child.inject(_INJECTION)
+            next(child.stream(max_tokens=1))
+            seconds.append(perf_counter() - started)
+            assert child.correction is not None
+            corrections.append(child.correction)
+    return timing(seconds), corrections
+
+
+def _median_step(session: Session) -> float:
+    """Seconds a decoding step takes; the answer is as before afterwards."""
+    num_before = len(session.answer_ids)
+    times = [perf_counter()]
+    times += [perf_counter() for _ in session.stream(max_tokens=8)]
+    session.rollback(to=num_before)
+    return statistics.median(end - start for start, end in itertools.pairwise(times[1:]))
+
+
+def _prefill_seconds(prompt: Session) -> float:
+    with prompt.fork() as session:
+        started = perf_counter()
+        session.generate(max_tokens=1)
+        return perf_counter() - started

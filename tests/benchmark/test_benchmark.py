@@ -1,0 +1,65 @@
+"""The measurements run and measure what they say, on a tiny model; their figures are not judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import unsay
+from unsay.benchmark.contexts import computed, token_ids, uncomputed
+from unsay.benchmark.correct import correct
+from unsay.benchmark.forks import fork
+from unsay.benchmark.hardware import describe
+from unsay.benchmark.throughput import decode, prefill
+from unsay.errors import RequestError
+
+
+@pytest.fixture(scope="module")
+def model(tiny_path: Path) -> Iterator[unsay.Model]:
+    with unsay.load(tiny_path) as loaded:
+        yield loaded
+
+
+def test_contexts_have_the_length_asked_for(model: unsay.Model) -> None:
+    assert len(token_ids(model, 333)) == 333
+    with computed(model, 333, 4) as session:
+        assert abs(len(session.token_ids) - 337) <= 4
+
+
+def test_a_context_too_long_for_the_model_is_refused(model: unsay.Model) -> None:
+    with pytest.raises(RequestError, match=r"1\.\.1023"):
+        uncomputed(model, 1024)
+
+
+def test_a_correction_computes_what_was_injected_and_at_most_a_page_more(model: unsay.Model) -> None:
+    result = correct(model, context=100, samples=5)
+    assert result.injected <= result.computed <= result.injected + 16
+    for measured in (result.stop_decode, result.stop_prefill, result.rollback, result.fork, result.inject_to_token):
+        assert measured.count == 5 and 0 < measured.p50_us <= measured.p99_us
+
+
+def test_forks_take_no_page(model: unsay.Model) -> None:
+    result = fork(model, context=200, num_forks=50)
+    assert result.added_pages == 0
+    assert result.pages_of_context == 13
+
+
+def test_throughput_counts_every_session(model: unsay.Model) -> None:
+    result = decode(model, context=32, num_sessions=3, num_tokens=6, weights_bytes=10**6, read_bandwidth=1e9)
+    assert result.tokens == 18
+    assert result.limit_tokens_per_s == 3000
+    assert prefill(model, num_tokens=40, repeats=3).tokens == 40
+
+
+def test_measuring_leaves_no_pages_behind(model: unsay.Model) -> None:
+    fork(model, context=64, num_forks=3)
+    model.tree.check()
+    assert model.tree.pool.num_used == 0
+
+
+def test_the_machine_is_described() -> None:
+    hardware = describe()
+    assert hardware.cores >= 1
+    assert hardware.read_bandwidth > 1e8
