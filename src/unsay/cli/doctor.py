@@ -123,7 +123,7 @@ def _check_image() -> list[Check]:
     """Whether the default model is compiled for this CPU."""
     from unsay import hub
     from unsay.cachedir import cache_root
-    from unsay.compiler.cache import find_image, file_digest
+    from unsay.compiler.cache import file_digest, find_image
     from unsay.compiler.compile import image_key
     from unsay.runtime.cpu import best_target
 

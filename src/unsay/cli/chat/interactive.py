@@ -105,7 +105,8 @@ class Interactive:
             return
         prompt = "fix> " if self._talk.expects_correction else "you> "
         view, column = self._editor.view(width - len(prompt))
-        self._terminal.write(f"{_CLEAR_LINE}{prompt}{view}\r\x1b[{len(prompt) + column}C" + ("\n" if is_final else ""))
+        end = "\n" if is_final else f"\r\x1b[{len(prompt) + column}C"
+        self._terminal.write(f"{_CLEAR_LINE}{prompt}{view}{end}")
 
     # Obeying it
 

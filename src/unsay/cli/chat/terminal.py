@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -17,6 +16,7 @@ from unsay.cli.chat.keys import Key, KeyReader
 _ESCAPE_WAIT_S = 0.03
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 _LFLAG = 3
+_MIN_COLUMNS = 20
 
 
 class Terminal:
@@ -51,7 +51,7 @@ class Terminal:
     @property
     def width(self) -> int:
         """Columns of the terminal now."""
-        return max(20, shutil.get_terminal_size().columns)
+        return max(_MIN_COLUMNS, os.get_terminal_size(self._input).columns)
 
     def write(self, text: str) -> None:
         """Show text at once."""

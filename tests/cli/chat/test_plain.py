@@ -1,0 +1,47 @@
+"""The chat driven by a script through a pipe."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def talk(path: Path, *lines: str) -> list[str]:
+    """What the chat prints for these lines."""
+    command = [sys.executable, "-m", "unsay", "chat", "--model", str(path), "--max-tokens", "8", "--ignore-eos"]
+    result = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.splitlines()
+
+
+def test_a_script_corrects_undoes_and_saves(tiny_path: Path, tmp_path: Path) -> None:
+    saved = [tmp_path / f"{n}.json" for n in range(3)]
+    output = talk(
+        tiny_path, "hello", f"/save {saved[0]}", "/back 3", " pandas", f"/save {saved[1]}", "/undo", "/undo", "/undo",
+        f"/save {saved[2]}", "/history", "/quit", "never said",
+    )  # fmt: skip
+    first, corrected, undone = (json.loads(path.read_text(encoding="utf-8")) for path in saved)
+    kept = len(first["token_ids"]) - 5
+    assert undone == first
+    assert corrected["token_ids"][:kept] == first["token_ids"][:kept]
+    assert " pandas" in corrected["answer"]
+    assert any(line.startswith(f"[{kept} tokens kept, 5 dropped") for line in output)
+    verbs = [found[1] for line in output if (found := re.match(r"[* ] *\d+ +\d+  (\w+)", line))]
+    assert verbs == ["user", "answer", "rollback", "inject", "answer"]
+
+
+def test_branches_go_their_own_way(tiny_path: Path) -> None:
+    output = talk(tiny_path, "hello", "/fork", "/back 2", " other", "/switch", "/switch 1", "/switch 3")
+    assert any(line.startswith("this is branch 2") for line in output)
+    assert any(line.startswith("*  2") and "other" in line for line in output)
+    assert output[-1] == "! no branch 3; there are 1..2"
+
+
+def test_what_cannot_be_done_is_said_and_the_chat_goes_on(tiny_path: Path) -> None:
+    wrong = ["/back 3", "/undo", "/back", "/what", "/goto x", "/save /no/such/directory/x", "/diff 1 2 3"]
+    output = talk(tiny_path, *wrong, "/help")
+    assert [line[:2] for line in output[: len(wrong)]] == ["! "] * len(wrong)
+    assert output[-1].startswith("/quit")
