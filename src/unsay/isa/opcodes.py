@@ -96,12 +96,12 @@ OPCODES: tuple[Opcode, ...] = (
            "columns given, so one packed tensor may serve as all three; out F32 or Q8A [T, H*D]"),
     Opcode(0x03, "STREAM", ("out?", "in?", "", ""), (("channel", "B"),), (), True,
            "EMBED: out[T, E] = rows of `in` for this step's tokens; LOGITS: `in` is the step's result; "
-           "SAMPLE: out = token chosen from the logits; EMIT: hand the token in `in` to the caller; "
+           "SAMPLE: out = token chosen from the logits, and appended to this context; EMIT: hand the token in `in` to the caller; "
            "INJECT: append the TEMPORAL record `in` to this context"),
     Opcode(0x04, "FORK", ("child", "", "", ""), (("label", "Q"),), (), False,
-           "clone this context copy-on-write; the child starts at `label`; rd = its id"),
+           "clone this context copy-on-write; the child starts at `label`; rd = its id, and 0 in the child"),
     Opcode(0x05, "ABORT", ("", "context", "payload", ""), (), (), False,
-           "roll context ra back to the nearest checkpoint at or before the target in TEMPORAL record rb, truncate to "
+           "roll context ra (0: this one) back to the nearest checkpoint at or before the target in TEMPORAL record rb, truncate to "
            "the target, inject the record's tokens"),
     Opcode(0x06, "SENSE", ("event", "", "", ""), (("peripheral", "B"),), (), False,
            "non-blocking read: rd = address of a TEMPORAL record, or zero"),

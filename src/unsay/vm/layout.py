@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from unsay.errors import MachineError
 from unsay.isa.address import PROGRAM_OFFSET
-from unsay.isa.formats import QUANT_BLOCK, DType
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, DType, activation_bytes
 from unsay.isa.opcodes import NO_OFFSET, Region
 from unsay.isa.program import Instruction, Program
 
@@ -45,10 +45,10 @@ def _end(op: Instruction) -> int:
     for axis in range(min(op.integer("rank"), 4)):
         elements *= op.integer(f"dim{axis}")
     dtype = op.integer("dtype")
-    if dtype == DType.Q8A:
-        num_bytes = elements + elements // QUANT_BLOCK * 8
+    if dtype in QUANTISED_ACTIVATIONS:
+        num_bytes = activation_bytes(DType(dtype), 1, elements // QUANT_BLOCK * QUANT_BLOCK)
     elif dtype in (DType.F32, DType.I32):
         num_bytes = 4 * elements
     else:
-        raise MachineError(f"TENSOR in GLOBAL of type 0x{dtype:02X}: activations are F32 or Q8A")
+        raise MachineError(f"TENSOR in GLOBAL of type 0x{dtype:02X}: activations are F32, Q8A or Q8W")
     return -(-(op.integer("offset") % NO_OFFSET + num_bytes) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
