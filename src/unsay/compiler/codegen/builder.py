@@ -280,12 +280,12 @@ class Function:
         """A comment line in the emitted text."""
         self._body.append(f"  ; {text}")
 
-    def text(self) -> str:
+    def text(self, attributes: str) -> str:
         """The definition."""
         ending = "void" if self.result_value is None else str(self.result_value)
         parameters = ", ".join(map(str, self._parameters.values()))
         lines = [
-            f"define {self.result} @{self.name}({parameters}) #0 {{",
+            f"define {self.result} @{self.name}({parameters}) {attributes} {{",
             "entry:",
             *self._entry,
             "  br label %body",
@@ -335,6 +335,7 @@ class Module:
         doc: str,
         result: str = "void",
         linkage: str = "internal ",
+        inline: bool = True,
     ) -> str:
         """A function written by `write`, unless there is one of this name already; gives back the name."""
         if name not in self._definitions:
@@ -342,7 +343,7 @@ class Module:
             self._definitions[name] = ""
             write(function)
             comment = "".join(f"; {line}\n" for line in doc.splitlines())
-            self._definitions[name] = comment + function.text()
+            self._definitions[name] = comment + function.text("#0" if inline else "noinline #0")
         return name
 
     def text(self) -> str:

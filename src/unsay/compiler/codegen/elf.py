@@ -87,8 +87,8 @@ def _symbols(sections: list[_Section]) -> list[tuple[str, int, int]]:
 def _relocate(blob: bytearray, section: _Section, places: dict[int, int], symbols: list[tuple[str, int, int]]) -> None:
     for start in range(0, len(section.data), _RELOCATION.size):
         offset, info, addend = _RELOCATION.unpack_from(section.data, start)
-        name, index, value = symbols[info >> 32]
-        kind = info & 0xFFFF_FFFF
+        name, index, value = symbols[int(info) >> 32]
+        kind = int(info) & 0xFFFF_FFFF
         assert kind in (_PC32, _PLT32), f"relocation type {kind} against {name!r} in {section.name}"
         assert index in places, f"undefined symbol {name!r}"
         where = places[section.info] + offset

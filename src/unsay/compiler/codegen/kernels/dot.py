@@ -117,4 +117,5 @@ def _emulated_dpbusd(module: Module, width: int) -> str:
         f.result_value = total
 
     parameters = [(lanes, "total"), (vector(I8, width), "weights"), (vector(I8, width), "x")]
-    return module.define(f"emulated_dpbusd_{width * 8}", parameters, write, "vpdpbusd by its definition", lanes)
+    name, doc = f"emulated_dpbusd_{width * 8}", "vpdpbusd by its definition"
+    return module.define(name, parameters, write, doc, lanes, inline=False)

@@ -1,0 +1,153 @@
+"""The step as a whole: targets, refusals, threads and the interrupt word."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.compiler.codegen.steps import (
+    CAPACITY,
+    UNITS,
+    StepBuilder,
+    make_batch,
+    random_pages,
+    run_native,
+    tiny_spec,
+)
+from unsay.compiler.codegen.emit import emit, step_text
+from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.llvm import assembly
+from unsay.errors import ProgramError, TargetError, UnsupportedError
+from unsay.isa.formats import DType
+from unsay.isa.opcodes import NO_OFFSET, Channel
+from unsay.isa.targets import TARGETS, Target
+
+LIMITS = {"max_tokens": CAPACITY, "max_rows": 4, "max_threads": 4, "scratch_offset": 1 << 20}
+
+
+def layer(seed: int = 0) -> StepBuilder:
+    """NORM, QKV, ATTN, MATMUL, FFN: most of what a model does."""
+    step = StepBuilder(np.random.default_rng(seed))
+    step.activation(1, DType.F32, 96)
+    step.vector(2, 96)
+    step.activation(3, DType.Q8A, 96)
+    step.matrix(4, DType.Q4_1, 256, 96)
+    step.table(5, 32)
+    step.activation(6, DType.F32, 256)
+    step.activation(7, DType.Q8A, 128)
+    step.matrix(8, DType.Q8_0, 96, 128)
+    step.matrix(9, DType.Q4_0, 128, 96)
+    step.matrix(10, DType.Q4_1, 96, 64)
+    hidden = step.activation(11, DType.Q8A, 64)
+    step.add("NORM", 3, 1, 2, eps=1e-5)
+    step.add("QKV", 6, 3, 4, 5, num_heads=4, num_kv_heads=2, head_dim=32, bias=NO_OFFSET)
+    step.add(
+        "ATTN", 7, 6, 6, 6, layer=0, num_heads=4, num_kv_heads=2, head_dim=32, scale=0.17677669, q_column=0,
+        k_column=128, v_column=192,
+    )  # fmt: skip
+    step.add("MATMUL", 1, 7, 8, flags=("ACCUMULATE",))
+    step.add("NORM", 3, 1, 2, eps=1e-5)
+    step.add("FFN", 1, 3, 9, 10, ffn_size=64, hidden=hidden, hidden_dtype=int(DType.Q8A))
+    return step
+
+
+def target_assembly(target: Target) -> str:
+    step = layer()
+    text = step_text(step.program, step.spec, dot_unit(target), CAPACITY, 4, 4, 1 << 20)
+    return assembly(text, target)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_each_target_uses_its_own_instruction(target: Target) -> None:
+    text = target_assembly(target)
+    registers = {"avx512-vnni": r"vpdpbusd\s.*%zmm", "avx-vnni": r"\{vex\}\s+vpdpbusd\s.*%ymm", "avx2": "vpmaddubsw"}
+    assert re.search(registers[target.name], text)
+    assert ("vpdpbusd" in text) == ("vnni" in target.name)
+    assert ("%zmm" in text) == (target.name == "avx512-vnni")
+    assert "call" not in re.sub(r"callq\t\w+(_\w+)?\b", "", text).replace("syscall", "")
+
+
+def test_code_of_every_target_links_with_its_entries() -> None:
+    step = layer()
+    for target in TARGETS:
+        code = emit(step.program, step.spec, target.name, **LIMITS)
+        assert set(code.entry) == {"step", "run", "worker", "close"}
+        assert all(0 <= offset < len(code.blob) for offset in code.entry.values())
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_threads_chunks_and_units_give_the_same_bytes(unit: str) -> None:
+    step = layer()
+    batch = make_batch(list(range(300, 300 + CAPACITY)))
+    pages = random_pages(step.rng, step.spec, batch)
+    expected = run_native(step, batch, pages)
+    for num_threads in (1, 2, 3, 4):
+        assert run_native(step, batch, pages, UNITS[unit], num_threads) == expected
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+def test_an_interrupt_stops_every_thread(num_threads: int) -> None:
+    step = layer()
+    batch = make_batch(list(range(CAPACITY)))
+    pages = random_pages(step.rng, step.spec, batch)
+    assert run_native(step, batch, pages, num_threads=num_threads, interrupt=1) is None
+    assert run_native(step, batch, pages, num_threads=num_threads) is not None
+
+
+def refused(step: StepBuilder, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        emit(step.program, step.spec, "avx2", **LIMITS)
+
+
+def test_what_is_not_tensor_work_is_refused_by_name() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.add("FORK", 1, label=0)
+    refused(step, ProgramError, r"instruction 0 \(FORK\)")
+
+
+def test_a_sparse_tensor_is_refused_by_name() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.add("TENSOR", 1, flags=("SPARSE",), dtype=0, rank=1, dim0=16, dim1=1, dim2=1, dim3=1, offset=0)
+    refused(step, UnsupportedError, "sparse")
+
+
+def test_a_tensor_without_a_place_is_refused() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.add("TENSOR", 1, dtype=0, rank=1, dim0=16, dim1=1, dim2=1, dim3=1, offset=NO_OFFSET)
+    refused(step, ProgramError, "offset")
+
+
+def test_an_input_of_the_wrong_type_is_refused_naming_both() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.activation(1, DType.F32, 32)
+    step.matrix(2, DType.Q4_1, 16, 32)
+    step.activation(3, DType.F32, 16)
+    step.add("MATMUL", 3, 1, 2)
+    refused(step, ProgramError, "needs x Q8A")
+
+
+def test_rows_that_are_not_whole_vectors_are_refused() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.activation(1, DType.F32, 20)
+    step.activation(2, DType.F32, 20)
+    step.add("ADD", 2, 1, 1)
+    refused(step, UnsupportedError, "20")
+
+
+def test_head_sizes_that_are_not_whole_vectors_are_refused() -> None:
+    step = StepBuilder(np.random.default_rng(0), tiny_spec(head_dim=24))
+    refused(step, UnsupportedError, "24")
+
+
+def test_an_unknown_target_is_refused_naming_the_known() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    with pytest.raises(TargetError, match="avx512-vnni, avx-vnni, avx2"):
+        emit(step.program, step.spec, "sse2", **LIMITS)
+
+
+def test_logits_of_a_register_without_tensor_are_refused() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.add("STREAM", 0xFF, 3, channel=Channel.LOGITS)
+    refused(step, ProgramError, "R3")
