@@ -1,0 +1,154 @@
+"""A loaded model: teacher forcing, plain generation, threads, wrong use."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unsay
+from tests.models import fresh_run, loaded
+from unsay import Model, SamplingParams
+from unsay.errors import ContextFullError, ModelNotFoundError, RequestError, TargetError
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+IDS = [10 + (i * 37) % 200 for i in range(100)]
+
+
+@pytest.fixture(scope="module", params=["null", "native"])
+def model(request: pytest.FixtureRequest, tiny_path: Path) -> Iterator[Model]:
+    with loaded(tiny_path, request.param) as model:
+        yield model
+
+
+def answer(model: Model, ids: list[int], params: SamplingParams = GREEDY) -> list[int]:
+    return [event.token_id for event in model.generate(ids, params)]
+
+
+def test_logits_have_one_row_a_token_and_do_not_depend_on_what_follows(model: Model) -> None:
+    rows = model.logits(IDS)
+    assert rows.shape == (100, model.spec.vocab_size)
+    assert rows.dtype == np.float32
+    for length in (1, 16, 17, 65):
+        assert np.array_equal(model.logits(IDS[:length]), rows[:length])
+
+
+def test_greedy_generation_follows_the_logits(model: Model) -> None:
+    first = int(model.logits(IDS)[-1].argmax())
+    events = list(model.generate(IDS, GREEDY))
+    assert events[0].token_id == first
+    assert [event.index for event in events] == list(range(8))
+    assert answer(model, IDS) == fresh_run(model, IDS, 8, GREEDY)
+
+
+def test_the_answer_is_the_same_when_the_prompt_is_cached(model: Model) -> None:
+    alone = answer(model, IDS)
+    with model.session(params=GREEDY) as holder:
+        holder.append(model.detokenize(IDS))
+        holder.generate(max_tokens=1)
+        assert answer(model, IDS) == alone
+    assert answer(model, IDS) == alone
+
+
+def test_sampling_draws_the_same_when_asked_again_and_differs_by_seed(model: Model) -> None:
+    drawn = {seed: answer(model, IDS, SamplingParams(temperature=2.0, seed=seed, max_tokens=12)) for seed in range(4)}
+    again = {seed: answer(model, IDS, SamplingParams(temperature=2.0, seed=seed, max_tokens=12)) for seed in range(4)}
+    assert drawn == again
+    assert len({tuple(ids) for ids in drawn.values()}) == 4
+
+
+def test_an_edit_leaves_the_draws_of_other_positions_alone(model: Model) -> None:
+    params = SamplingParams(temperature=1.0, seed=5, max_tokens=20, ignore_eos=True)
+    whole = answer(model, IDS, params)
+    assert answer(model, IDS + whole[:9], params)[:11] == whole[9:]
+
+
+def test_a_generator_never_started_or_left_early_holds_nothing(model: Model) -> None:
+    model.generate(IDS, GREEDY)
+    for _ in model.generate(IDS, GREEDY):
+        break
+    gc.collect()
+    assert model.engine.scheduler.requests == []
+    model.tree.check()
+    assert model.tree.pool.num_used == 0
+
+
+def test_two_threads_on_one_model_both_get_their_answers(model: Model) -> None:
+    params = SamplingParams(temperature=1.0, seed=1, max_tokens=30, ignore_eos=True)
+    prompts = [IDS[:40], IDS[20:90], IDS[5:6]]
+    expected = [answer(model, ids, params) for ids in prompts]
+    got: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n, ids=ids: got.update({n: answer(model, ids, params)}))
+        for n, ids in enumerate(prompts)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [got[n] for n in range(3)] == expected
+
+
+def test_tokenize_and_detokenize(model: Model) -> None:
+    text = "the pan\n"
+    assert model.detokenize(model.tokenize(text)) == text
+    assert len(model.tokenize("<|im_end|>", special=True)) == 1 < len(model.tokenize("<|im_end|>"))
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [10**6], [1.5], ["a"], [[1, 2]], [None], [2**63]])
+def test_token_ids_outside_the_vocabulary_are_refused(model: Model, ids: list[object]) -> None:
+    for verb in (model.logits, model.generate):
+        with pytest.raises(RequestError, match="token"):
+            verb(ids)  # type: ignore[arg-type]
+
+
+def test_the_context_length_is_the_limit(model: Model) -> None:
+    limit = model.spec.context_length
+    fits = (IDS * limit)[:limit]
+    (event,) = model.generate(fits[:-1], GREEDY)
+    assert event.finish == "length"
+    with pytest.raises(ContextFullError, match=str(limit)):
+        model.generate(fits, GREEDY)
+    with pytest.raises(ContextFullError, match=str(limit)):
+        model.logits([*fits, 10])
+
+
+def test_wrong_parameters_are_refused_at_once(model: Model) -> None:
+    with pytest.raises(RequestError, match="logit_bias"):
+        model.generate(IDS, SamplingParams(logit_bias={model.spec.vocab_size: 1.0}))
+
+
+def test_a_closed_model_says_so(tiny_path: Path) -> None:
+    model = unsay.load(tiny_path, executor="null")
+    chat = model.session()
+    chat.append("x")
+    model.close()
+    model.close()
+    for verb in (lambda: model.logits([10]), lambda: model.generate([10]), model.session):
+        with pytest.raises(RequestError, match="closed"):
+            verb()
+    with pytest.raises(RequestError, match="closed"):
+        chat.generate()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"executor": "gpu"}, RequestError), ({"target": "z80"}, TargetError), ({"kv_tokens": 0}, RequestError)],
+)
+def test_load_says_what_it_knows(tiny_path: Path, options: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        unsay.load(tiny_path, **options)  # type: ignore[arg-type]
+
+
+def test_load_of_nothing_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError):
+        unsay.load(tmp_path / "none.gguf")
+
+
+def test_executors_agree_bit_for_bit(tiny_path: Path) -> None:
+    with loaded(tiny_path, "native") as native, loaded(tiny_path, "reference") as reference:
+        assert np.array_equal(native.logits(IDS[:40]).view(np.int32), reference.logits(IDS[:40]).view(np.int32))
