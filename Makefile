@@ -30,4 +30,5 @@ $(VENV)/.run: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[verify,dev]'
+	@scripts/test-packages
 	@touch $@ $(VENV)/.run
