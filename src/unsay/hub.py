@@ -76,7 +76,7 @@ def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = No
     path = Path(name).expanduser()
     if path.is_file():
         return path
-    if path.is_dir():
+    if name and path.is_dir():
         raise ModelNotFoundError(f"{name} is a directory; give the path of a .gguf file in it")
     if path.suffix == ".gguf" or os.sep in name:
         raise ModelNotFoundError(f"there is no file {name}; {_KNOWN_HINT}")

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unsay.cli.main import VERBS, main, make_verb_parser
+from unsay.cli.options import sampling_params
+from unsay.core import SamplingParams
+from unsay.errors import UnsayError
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def unsay(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "unsay", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+def test_help_imports_nothing_heavy_and_is_quick() -> None:
+    heavy = "{'numpy', 'llvmlite', 'tokenizers', 'minijinja', 'rich', 'typer', 'asyncio'} & set(sys.modules)"
+    script = f"import sys; from unsay.cli.main import make_parser; make_parser().format_help(); print({heavy})"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"
+    assert _processor_seconds([sys.executable, "-m", "unsay", "--help"]) < 0.15
+
+
+def _processor_seconds(command: list[str]) -> float:
+    """The least of five runs of processor time, which other programs on the machine disturb little."""
+    import resource
+
+    times: list[float] = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str) -> None:
+    text = make_verb_parser(verb).format_help()
+    assert text.startswith(f"usage: unsay {verb}") and len(text) > 150
+
+
+def test_the_reference_is_up_to_date() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "cli_reference.py"))
+    assert script["TARGET"].read_text(encoding="utf-8") == script["reference"](), "run scripts/cli_reference.py"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert unsay("--version").stdout == f"unsay {version('unsay')}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["fly"], ["run", "--fly", "x"], ["run", "--top-k", "x", "y"], ["--fly"], ["list", "x"]]
+)
+def test_wrong_usage_exits_with_2_and_says_so_on_stderr(arguments: list[str]) -> None:
+    result = unsay(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == "" and "usage:" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "--model", "nope", "x"], ["pull", "nope"], ["run", ""], ["chat", "--model", "no.gguf"]]
+)
+def test_an_error_is_a_line_without_a_traceback(arguments: list[str]) -> None:
+    result = unsay(*arguments)
+    assert result.returncode == 1
+    assert result.stdout == "" and result.stderr.startswith("unsay: ") and result.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_error(tiny_path: Path) -> None:
+    pipeline = f"{sys.executable} -m unsay run --model {tiny_path} --ignore-eos --json hi | head -n 1"
+    result = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=False)
+    assert result.stdout.count("\n") == 1 and result.stderr == ""
+
+
+def test_ctrl_c_ends_a_verb_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unsay.hub.list_models", interrupted)
+    assert main(["list"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_errors_of_verbs_become_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise UnsayError("what to do")
+
+    monkeypatch.setattr("unsay.hub.list_models", fail)
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err == "unsay: what to do\n"
+
+
+def test_options_not_given_keep_the_defaults_of_the_engine() -> None:
+    assert sampling_params(make_verb_parser("run").parse_args(["x"])) == SamplingParams()
+    given = make_verb_parser("run").parse_args(
+        ["x", "--temperature", "0", "--seed", "7", "--stop", "a", "--stop", "b", "--ignore-eos", "--top-k", "5"]
+    )
+    assert sampling_params(given) == SamplingParams(temperature=0, seed=7, stop=("a", "b"), ignore_eos=True, top_k=5)
+
+
+def test_the_defaults_named_in_the_help_are_those_of_the_engine() -> None:
+    defaults, text = SamplingParams(), " ".join(make_verb_parser("run").format_help().split())
+    for name in (
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "seed",
+        "max_tokens",
+    ):
+        described = text.split(f" --{name.replace('_', '-')} ")[-1].split(" --")[0]
+        assert f"(default {getattr(defaults, name):g})" in described, name
