@@ -10,6 +10,7 @@ Callers run under `np.errstate(all="ignore")`: overflow to infinity is part of t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -133,17 +134,55 @@ def silu_mul(gate: Float32Array, up: Float32Array) -> Float32Array:
 
 
 _AMAX_MIN = f32(2.0**-100)
+_NARROW_MAX, _WIDE_MAX = f32(127), f32(16256)
 
 
 def quantise(x: Float32Array) -> tuple[NDArray[np.int8], Float32Array, NDArray[np.int32]]:
     """N3: x [..., K] as Q8A: q int8 [..., K], scale f32 [..., K/32], sum i32 [..., K/32]."""
+    blocks, amax = _blocks(x)
+    q, scale = _in_steps(blocks, amax, _NARROW_MAX)
+    return q.astype(np.int8).reshape(x.shape), scale, q.sum(axis=-1, dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class WideBlocks:
+    """Q8W: lo, hi int8 [..., K]; scale f32, total i32, wide i32 (0 or 1) [..., K/32]."""
+
+    lo: NDArray[np.int8]
+    scale: Float32Array
+    total: NDArray[np.int32]
+    hi: NDArray[np.int8]
+    wide: NDArray[np.int32]
+
+
+def quantise_wide(x: Float32Array) -> WideBlocks:
+    """N3w of x [..., K]."""
+    blocks, amax = _blocks(x)
+    wide = (amax >= _AMAX_MIN) & (amax * f32(amax.shape[-1]) > f32(2) * sum16(amax)[..., None])
+    q, scale = _in_steps(blocks, amax, np.where(wide, _WIDE_MAX, _NARROW_MAX))
+    hi = np.where(wide[..., None], (q + 64) >> 7, 0)
+    lo = q - 128 * hi
+    return WideBlocks(
+        lo.astype(np.int8).reshape(x.shape),
+        scale,
+        q.sum(axis=-1, dtype=np.int32),
+        hi.astype(np.int8).reshape(x.shape),
+        wide.astype(np.int32),
+    )
+
+
+def _blocks(x: Float32Array) -> tuple[Float32Array, Float32Array]:
+    """x as [..., K/32, 32], and the largest magnitude of each block."""
     blocks = x.reshape(*x.shape[:-1], x.shape[-1] // QUANT_BLOCK, QUANT_BLOCK)
-    amax = np.abs(blocks).max(axis=-1)
+    return blocks, np.abs(blocks).max(axis=-1)
+
+
+def _in_steps(blocks: Float32Array, amax: Float32Array, most: Float32Array) -> tuple[NDArray[np.int32], Float32Array]:
+    """The blocks as whole multiples, -most..most, of their scale; and the scales."""
     empty = amax < _AMAX_MIN
-    scale = np.where(empty, f32(0), amax / f32(127))
-    inverse = np.where(empty, f32(0), f32(127) / amax)
-    q = np.rint(blocks * inverse[..., None]).astype(np.int8)
-    return q.reshape(x.shape), scale, q.sum(axis=-1, dtype=np.int32)
+    scale = np.where(empty, f32(0), amax / most)
+    inverse = np.where(empty, f32(0), most / amax)
+    return np.rint(blocks * inverse[..., None]).astype(np.int32), scale
 
 
 def rotate(x: Float32Array, cos: Float32Array, sin: Float32Array) -> Float32Array:

@@ -19,7 +19,7 @@ from unsay.errors import MachineError
 from unsay.image import ModelSpec
 from unsay.isa.abi import KvLayout
 from unsay.isa.address import address_tag, make_address
-from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, padded_rows
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, NUM_REGISTERS, Channel, Dim0, Region
 from unsay.isa.program import Instruction
 from unsay.runtime import arithmetic
@@ -84,7 +84,7 @@ class TensorUnit:
 Handler: TypeAlias = Callable[[TensorUnit, Instruction, list[int], Batch], Float32Array | None]
 
 
-_BLOCKED = QUANTISED_WEIGHTS | {DType.Q8A}
+_BLOCKED = QUANTISED_WEIGHTS | QUANTISED_ACTIVATIONS
 
 
 def _read_tensor(op: Instruction, find: Find) -> Tensor:

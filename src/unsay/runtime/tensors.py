@@ -26,7 +26,7 @@ from unsay.isa.formats import (
     weight_bytes,
 )
 from unsay.isa.opcodes import Dim0
-from unsay.runtime.arithmetic import fma, quantise
+from unsay.runtime.arithmetic import fma, quantise, quantise_wide
 
 _CHUNK_ELEMENTS = 8192
 """Elements of an output worked on at a time: stays in a core's cache, and a product with 32 columns is just below the
@@ -34,12 +34,15 @@ size from which OpenBLAS splits it over threads, whose waiting costs far more th
 
 
 @dataclass(frozen=True, slots=True)
-class Q8A:
-    """A quantised activation: q int8 [T, K], scale f32 [T, K/32], total i32 [T, K/32]."""
+class QuantisedRows:
+    """Rows of a Q8A or Q8W tensor: lo int8 [T, K] (q of Q8A), scale f32, total i32 [T, K/32]; hi int8 [T, K] and wide
+    i32 [T, K/32] of Q8W, else None."""
 
-    q: NDArray[np.int8]
+    lo: NDArray[np.int8]
     scale: Float32Array
     total: NDArray[np.int32]
+    hi: NDArray[np.int8] | None
+    wide: NDArray[np.int32] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +82,25 @@ class Tensor:
         """f32 [rows in use, columns]."""
         return self.vector().reshape(self.dims[0], self.num_columns)[: self.num_rows(batch)]
 
-    def quantised(self, batch: Batch) -> Q8A:
-        """The three arrays of a Q8A tensor, rows in use only."""
-        self._want(DType.Q8A)
+    def quantised(self, batch: Batch) -> QuantisedRows:
+        """The arrays of a Q8A or Q8W tensor, rows in use only."""
+        self._want(DType.Q8A, DType.Q8W)
         capacity, num_columns, used = self.dims[0], self.num_columns, self.num_rows(batch)
-        raw = self.bytes(activation_bytes(DType.Q8A, capacity, num_columns))
-        num_scales = capacity * (num_columns // QUANT_BLOCK)
-        q, scale, total = np.split(raw, np.cumsum([capacity * num_columns, 4 * num_scales]))
-        return Q8A(
-            q.view(np.int8).reshape(capacity, num_columns)[:used],
-            scale.view(np.float32).reshape(capacity, -1)[:used],
-            total.view(np.int32).reshape(capacity, -1)[:used],
+        raw = self.bytes(activation_bytes(self.dtype, capacity, num_columns))
+        sizes = capacity * num_columns * np.array([8, 1, 1, 8, 1]) // 8
+        parts = [part.reshape(capacity, -1)[:used] for part in np.split(raw, np.cumsum(sizes[:-1]))]
+        lo, scale, total, hi, wide = parts
+        is_wide = self.dtype is DType.Q8W
+        return QuantisedRows(
+            lo.view(np.int8),
+            scale.view(np.float32),
+            total.view(np.int32),
+            hi.view(np.int8) if is_wide else None,
+            wide.view(np.int32) if is_wide else None,
         )
 
     def write(self, values: Float32Array, batch: Batch) -> None:
-        """Set the rows in use to `values` [rows, columns]; quantised (N3) when the tensor is Q8A."""
+        """Set the rows in use to `values` [rows, columns]; quantised when it is Q8A (N3) or Q8W (N3w)."""
         if not self.memory.flags.writeable:
             raise MachineError("the output tensor lies in memory that cannot be written")
         expected = (self.num_rows(batch), self.num_columns)
@@ -101,13 +108,20 @@ class Tensor:
             raise MachineError(f"the instruction makes {values.shape}, its output tensor is {expected}")
         if self.dtype is DType.F32:
             self.rows(batch)[:] = values
+            return
+        out = self.quantised(batch)
+        if out.hi is None or out.wide is None:
+            out.lo[:], out.scale[:], out.total[:] = quantise(values)
         else:
-            out = self.quantised(batch)
-            out.q[:], out.scale[:], out.total[:] = quantise(values)
+            made = quantise_wide(values)
+            out.lo[:], out.scale[:], out.total[:], out.hi[:], out.wide[:] = (
+                made.lo, made.scale, made.total, made.hi, made.wide,
+            )  # fmt: skip
 
-    def _want(self, dtype: DType) -> None:
-        if self.dtype is not dtype:
-            raise MachineError(f"a tensor of {self.dtype.name} where {dtype.name} is needed")
+    def _want(self, *dtypes: DType) -> None:
+        if self.dtype not in dtypes:
+            needed = " or ".join(dtype.name for dtype in dtypes)
+            raise MachineError(f"a tensor of {self.dtype.name} where {needed} is needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,17 +218,26 @@ def _chunks(num_groups: int, num_tokens: int) -> Iterator[NDArray[np.intp]]:
         yield np.arange(start, min(start + size, num_groups))
 
 
-def _block_product(x: Q8A, w: WeightBlocks) -> Float32Array:
-    """N4. The dot of a block is exact in f32: every partial sum is an integer below 2^24."""
-    acc = np.zeros((len(x.q), w.q.shape[2]), np.float32)
-    blocks = x.q.astype(np.float32).reshape(len(x.q), -1, QUANT_BLOCK)
+def _block_product(x: QuantisedRows, w: WeightBlocks) -> Float32Array:
+    """N4. The dot of a block of one plane is exact in f32: every partial sum is an integer below 2^24. So is 128 times
+    it, and adding the two planes rounds i once, as f32(i) does."""
+    acc = np.zeros((len(x.lo), w.q.shape[2]), np.float32)
+    lo, hi = _in_blocks(x.lo), None if x.hi is None else _in_blocks(x.hi)
     offsets = x.scale * x.total.astype(np.float32)
     for b in range(len(w.q)):
-        dots = np.ascontiguousarray(blocks[:, b]) @ w.q[b]
+        dots = lo[b] @ w.q[b]
+        if hi is not None:
+            dots += np.float32(128) * (hi[b] @ w.q[b])
         acc = fma(dots, w.d[b] * x.scale[:, b, None], acc)
         if w.m is not None:
             acc = fma(w.m[b], offsets[:, b, None], acc)
     return acc
+
+
+def _in_blocks(plane: NDArray[np.int8]) -> Float32Array:
+    """int8 [T, K] as f32 [K/32, T, 32]."""
+    blocks = plane.astype(np.float32).reshape(len(plane), -1, QUANT_BLOCK)
+    return np.ascontiguousarray(blocks.transpose(1, 0, 2))
 
 
 def _float_product(x: Float32Array, w: Float32Array) -> Float32Array:
