@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from unsay.compiler.pipeline import load, to_graph
 from unsay.errors import ModelFileError, ModelNotFoundError, TargetError, UnsupportedError
 from unsay.image import ImageFiles, Manifest, VocabSpec
 from unsay.isa.program import Program
+from unsay.runtime import native
 
 TARGET = "avx2"
 
@@ -198,6 +200,27 @@ def test_a_tensor_cut_off_is_refused(tiny_path: Path, tmp_path: Path) -> None:
     path.write_bytes(tiny_path.read_bytes()[:-64])
     with pytest.raises(ModelFileError, match=r"ends at byte \d+, the file has"):
         compile_model(path, target=TARGET)
+
+
+@pytest.mark.parametrize("when", ["check", "compile", "repack"])
+def test_a_file_that_changes_meanwhile_is_refused_and_leaves_nothing(
+    tiny_path: Path, tmp_path: Path, empty_cache: Path, when: str
+) -> None:
+    path = tmp_path / "changing.gguf"
+    path.write_bytes(tiny_path.read_bytes())
+
+    def change(what: str, _done: int, _total: int) -> None:
+        if what == when:
+            os.utime(path)
+
+    with pytest.raises(ModelFileError, match="changed while"):
+        compile_model(path, target=TARGET, progress=change)
+    assert [*empty_cache.glob("images/*"), *empty_cache.glob("weights/*"), *leftovers(empty_cache)] == []
+
+
+def test_executors_and_compiler_agree_on_the_rows_of_a_step() -> None:
+    """Neither may import the other."""
+    assert LIMITS.max_rows == native.MAX_ROWS
 
 
 def test_a_missing_model_and_an_unknown_target_are_named(tiny_path: Path, tmp_path: Path) -> None:

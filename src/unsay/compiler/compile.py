@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unsay.cachedir import cache_root
-from unsay.compiler.cache import exclusive, file_digest, find_image
+from unsay.compiler.cache import exclusive, file_digest, file_identity, find_image
 from unsay.compiler.limits import LIMITS
 from unsay.image import IMAGE_VERSION, ImageFiles
 from unsay.isa.targets import find_target
@@ -33,6 +33,7 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
     """
     find_target(target)
     root = cache_root()
+    identity = file_identity(source)
     digest = file_digest(root, source, progress)
     key = image_key(digest, target)
     if image := find_image(root, key):
@@ -42,7 +43,7 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
             return image
         from unsay.compiler.pipeline import Job, build_image
 
-        return build_image(Job(source, digest, target, key, root, work, progress))
+        return build_image(Job(source, identity, digest, target, key, root, work, progress))
 
 
 def image_key(model_sha256: str, target: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from unsay.compiler.cache import store_image, store_weights
+from unsay.compiler.cache import FileIdentity, file_identity, store_image, store_weights
 from unsay.compiler.codegen.emit import Code, emit, scratch_bytes
 from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
@@ -20,14 +21,19 @@ from unsay.compiler.pack import LAYOUT_VERSION, write_packed
 from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.spec import verify
 from unsay.core import Progress
+from unsay.errors import ModelFileError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec, VocabSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to make, and where: `work` is ours alone until the image is stored under `image_key`."""
+    """What to make, and where: `work` is ours alone until the image is stored under `image_key`.
+
+    source_sha256 is of the file that had this identity.
+    """
 
     source: Path
+    source_identity: FileIdentity
     source_sha256: str
     target: str
     image_key: str
@@ -88,13 +94,19 @@ def emit_code(job: Job, lowered: Lowered, spec: ModelSpec) -> Code:
 
 def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
     """Weights first, then the image that names them."""
+    check_unchanged(job)
     plan = lowered.plan
+
+    def write(out: BinaryIO) -> None:
+        write_packed(plan, loaded.file, out, job.progress)
+        check_unchanged(job)
+
     weights = store_weights(
         job.cache_root,
         job.work,
         weights_key(job.source_sha256, plan.digest()),
         plan.total_bytes,
-        lambda out: write_packed(plan, loaded.file, out, job.progress),
+        write,
     )
     manifest = Manifest(
         version=IMAGE_VERSION,
@@ -115,6 +127,12 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
         "tokenizer.json": loaded.vocab.to_json().encode(),
     }
     return store_image(job.cache_root, job.work, job.image_key, contents)
+
+
+def check_unchanged(job: Job) -> None:
+    """What is kept under the digest of a file comes from that file; raises ModelFileError."""
+    if file_identity(job.source) != job.source_identity:
+        raise ModelFileError(f"{job.source} changed while it was compiled; try again once it is complete")
 
 
 def weights_key(source_sha256: str, plan_digest: str) -> str:
