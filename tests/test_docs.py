@@ -26,7 +26,7 @@ def resolve(name: str) -> object:
     raise AssertionError(f"no module of unsay begins {name}")
 
 
-@pytest.mark.parametrize("walk", ["model.md"])
+@pytest.mark.parametrize("walk", ["model.md", "token.md"])
 def test_every_function_a_walk_names_exists(walk: str) -> None:
     names = NAME.findall((DOCS / walk).read_text())
     assert len(names) > 20
