@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.session import bpe_oracle
 from tests.session.vocabularies import tiny_spec
 from unsay.compiler.frontend.describe import vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
@@ -35,6 +36,21 @@ def test_decode_gives_back_the_text_encoded(text: str) -> None:
 def test_qwen2_gives_back_the_text_composed(text: str) -> None:
     tokenizer = TOKENIZERS["qwen2"]
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+_PIECES = ("the", "Panda", " ", "  ", "\n", "\r\n", "\t", "12", "3456", "'s", "'LL", "don't", "é", "e\u0301", "½")
+_MORE_PIECES = ("日本", "🐼", "\u3000", "\xa0", ".", "...", "!?", "_", "-", "'")
+_TEXT_LIKE = st.lists(
+    st.sampled_from(_PIECES + _MORE_PIECES)
+    | st.characters(exclude_categories=["Cs", "Cn", "Co"], max_codepoint=0xFFFF),
+    max_size=20,
+).map("".join)
+
+
+@pytest.mark.parametrize("pre", KINDS)
+@given(text=_TEXT_LIKE)
+def test_ids_are_those_of_the_plain_algorithm(pre: str, text: str) -> None:
+    assert TOKENIZERS[pre].encode(text) == bpe_oracle.encode(tiny_spec(pre=pre), text)
 
 
 @given(st.lists(st.sampled_from(["<|im_end|>", "<|im_", "end|>", "<|im_start|>", "a", "\n", " ", "<|tool|>"])))
