@@ -15,6 +15,7 @@
     ├── RequestError            the caller's arguments are wrong: what was given, what is allowed
     │   ├── PositionError       a token index outside the valid range
     │   └── ContextFullError    no room for the tokens asked for
+    ├── SessionLogError         the file of sessions cannot be read or written, or is not one
     ├── SessionBusyError        another thread is generating on this session
     └── OutOfPagesError         the KV pool is full and nothing in it can be dropped
 
@@ -96,6 +97,10 @@ class ContextFullError(RequestError):
 
 class SessionBusyError(UnsayError):
     """Another thread is generating on this session: interrupt() it first."""
+
+
+class SessionLogError(UnsayError):
+    """The file sessions are logged in cannot be used: damaged, of another program or version, locked, or disk full."""
 
 
 class OutOfPagesError(UnsayError):
