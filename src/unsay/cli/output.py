@@ -37,7 +37,7 @@ def write_error(text: str) -> None:
 
 @contextmanager
 def progress_bars() -> Generator[Progress | None]:
-    """Bars on stderr, one per kind of work, gone when all is done; None where stderr is no terminal."""
+    """A bar on stderr, gone when all is done; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
