@@ -48,6 +48,8 @@ class Naive:
         if verb == "answer":
             self.ids.append(number)
             return Event(Verb.ANSWER, kept=kept, token_ids=(number,))
+        if not self.is_possible(verb):
+            return None
         self.enter()
         if verb == "inject":
             self.add([*self.ids, number, number])
@@ -61,18 +63,24 @@ class Naive:
             return Event(Verb.FORK)
         return self._walk(verb, number)
 
-    def _walk(self, verb: str, number: int) -> Event | None:
+    def is_possible(self, verb: str) -> bool:
+        """There is something to undo or redo."""
+        has_grown = self.ids != self.entries[self.current][0]
+        if verb == "redo":
+            return not has_grown and self.current in self.redo
+        return verb != "undo" or has_grown or self.entries[self.current][1] is not None
+
+    def _walk(self, verb: str, number: int) -> Event:
         if verb == "checkout":
             self.go_to(number % len(self.entries))
             return Event(Verb.CHECKOUT, number=self.current)
-        target = self.redo.get(self.current) if verb == "redo" else self.entries[self.current][1]
-        if target is None:
-            return None
+        target = self.redo[self.current] if verb == "redo" else self.entries[self.current][1]
+        assert target is not None
         self.go_to(target)
         return Event(Verb(verb), number=1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(operations)
 def test_replay_equals_a_naive_model(sequence: list[tuple[str, int]]) -> None:
     naive = Naive()
