@@ -324,16 +324,21 @@ def _values(f: Function, shape: Attention, heads: range, keys: Value, pages: Val
     with f.loop("page", 0, pages) as page:
         address = _page(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + page)
         rows = f.smaller(keys - page * PAGE_TOKENS, PAGE_TOKENS)
-        with f.loop("dim", 0, dim, LANES) as column:
+        with f.loop("dim", 0, dim, 2 * LANES if dim % (2 * LANES) == 0 else LANES) as column:
             values = address.at(shape.layout.value_offset(0, 0)).at(column * 2)
-            sums = [f.slot(F32X16, f.load(F32X16, output.at(column * 4), align=4)) for output in outputs]
+            halves = range(2 if dim % (2 * LANES) == 0 else 1)
+            places = [[output.at(column * 4).at(half * LANES * 4) for half in halves] for output in outputs]
+            sums = [[f.slot(F32X16, f.load(F32X16, place, align=4)) for place in row] for row in places]
             with f.loop("row", 0, rows) as row:
-                v = f.load(F16X16, values.at(row * (dim * 2)), align=2).cast("fpext", F32X16)
+                start = values.at(row * (dim * 2))
+                v = [f.load(F16X16, start.at(half * LANES * 2), align=2).cast("fpext", F32X16) for half in halves]
                 for place, head in enumerate(heads):
                     e = f.load(F32, weights.at((page * PAGE_TOKENS + row + head * PART_TOKENS) * 4), align=4)
-                    sums[place].set(f.fma(e.splat(LANES), v, sums[place].get()))
-            for output, total in zip(outputs, sums, strict=True):
-                f.store(total.get(), output.at(column * 4), align=4)
+                    for half, total in enumerate(sums[place]):
+                        total.set(f.fma(e.splat(LANES), v[half], total.get()))
+            for goals, totals in zip(places, sums, strict=True):
+                for goal, total in zip(goals, totals, strict=True):
+                    f.store(total.get(), goal, align=4)
 
 
 def _merge(module: Module, shape: Attention) -> str:
