@@ -24,5 +24,6 @@ def test_times_have_the_unit_that_fits() -> None:
 
 def test_the_line_of_truth_says_what_is_known() -> None:
     assert truth(Correction(30, 5, 2, 4e-6)) == "[30 tokens kept, 5 dropped, 2 injected; rollback 4 us]"
+    assert truth(Correction(30, 0, 2, 0.0, 0.012, 2)).startswith("[30 tokens kept, 0 dropped, 2 injected; first new")
     full = truth(Correction(30, 5, 2, 4e-6, 0.012, 2))
     assert full == "[30 tokens kept, 5 dropped, 2 injected; rollback 4 us, first new token after 12.0 ms (2 computed)]"

@@ -45,12 +45,13 @@ def positions(tokens: Sequence[str], first: int = 0, dim: tuple[str, str] = ("",
 
 def truth(correction: Correction) -> str:
     """The line after a correction: what was kept, what was dropped, and what it cost."""
-    first = "" if correction.first_token_s is None else f", first new token after {duration(correction.first_token_s)}"
-    computed = "" if correction.num_computed is None else f" ({correction.num_computed} computed)"
-    return (
-        f"[{correction.num_kept} tokens kept, {correction.num_dropped} dropped, {correction.num_injected} injected; "
-        f"rollback {duration(correction.rollback_s)}{first}{computed}]"
-    )
+    counts = f"{correction.num_kept} tokens kept, {correction.num_dropped} dropped, {correction.num_injected} injected"
+    costs: list[str] = []
+    if correction.rollback_s > 0:
+        costs.append(f"rollback {duration(correction.rollback_s)}")
+    if correction.first_token_s is not None:
+        costs.append(f"first new token after {duration(correction.first_token_s)} ({correction.num_computed} computed)")
+    return f"[{counts}; {', '.join(costs)}]" if costs else f"[{counts}]"
 
 
 def duration(seconds: float) -> str:
