@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import unsay
-from unsay.benchmark.contexts import computed, token_ids, uncomputed
+from unsay.benchmark.contexts import computed, prompt, token_ids
 from unsay.benchmark.correct import correct
 from unsay.benchmark.forks import fork
 from unsay.benchmark.hardware import describe
@@ -30,7 +30,13 @@ def test_contexts_have_the_length_asked_for(model: unsay.Model) -> None:
 
 def test_a_context_too_long_for_the_model_is_refused(model: unsay.Model) -> None:
     with pytest.raises(RequestError, match=r"1\.\.1023"):
-        uncomputed(model, 1024)
+        prompt(model, 1024, 1024)
+
+
+def test_an_unread_prompt_is_computed_up_to_its_last_tokens(model: unsay.Model) -> None:
+    with prompt(model, 300, 100) as session:
+        assert 180 <= session._context.branch.length <= 200
+        assert abs(len(session.token_ids) - 300) <= 6
 
 
 def test_a_correction_computes_what_was_injected_and_at_most_a_page_more(model: unsay.Model) -> None:
@@ -43,6 +49,7 @@ def test_a_correction_computes_what_was_injected_and_at_most_a_page_more(model: 
 def test_forks_take_no_page(model: unsay.Model) -> None:
     result = fork(model, context=200, num_forks=50)
     assert result.added_pages == 0
+    assert 0 < result.allocated_bytes < 50 * 2000
     assert result.pages_of_context == 13
 
 

@@ -22,8 +22,8 @@ def token_ids(model: Model, num_tokens: int) -> list[int]:
     return (paragraph * -(-num_tokens // len(paragraph)))[:num_tokens]
 
 
-def uncomputed(model: Model, num_tokens: int, **params: Any) -> Session:
-    """A session with a context of very nearly `num_tokens` tokens, none of them computed yet.
+def prompt(model: Model, num_tokens: int, num_unread: int, **params: Any) -> Session:
+    """A session with a context of very nearly `num_tokens` tokens, the last `num_unread` of them not computed yet.
 
     A text cut between tokens may encode to a few more. Raises RequestError where the model has no room for it.
     """
@@ -31,12 +31,17 @@ def uncomputed(model: Model, num_tokens: int, **params: Any) -> Session:
     if not 1 <= num_tokens < limit:
         raise RequestError(f"a context of {num_tokens} tokens: {model.spec.name} takes 1..{limit - 1}")
     session = model.session(ignore_eos=True, **params)
-    session.append(model.detokenize(token_ids(model, num_tokens)))
+    ids = token_ids(model, num_tokens)
+    start = max(0, num_tokens - num_unread)
+    for part in filter(None, (ids[:start], ids[start:])):
+        if len(session.token_ids):
+            session.logits()
+        session.append(model.detokenize(part))
     return session
 
 
 def computed(model: Model, num_tokens: int, answer_tokens: int, **params: Any) -> Session:
     """The same, with an answer of `answer_tokens` tokens: everything is computed."""
-    session = uncomputed(model, num_tokens, **params)
+    session = prompt(model, num_tokens, num_tokens, **params)
     session.generate(max_tokens=answer_tokens)
     return session

@@ -12,13 +12,16 @@ import threading
 from dataclasses import dataclass
 from time import perf_counter, sleep
 
-from unsay.benchmark.contexts import computed, uncomputed
+from unsay.benchmark.contexts import computed, prompt
 from unsay.benchmark.timing import Timing, timing
 from unsay.model import Model
 from unsay.session.correction import Correction
 from unsay.session.session import Session
 
 _ANSWER_TOKENS = 64
+_UNREAD_TOKENS = 512
+"""Prompt tokens that an interrupt comes into: one step of the engine."""
+
 _NOT_BEGUN_S = 0.005
 """How long to give a reader that was not running yet before trying to stop it again."""
 
@@ -30,8 +33,8 @@ class CorrectResult:
     """Figures for contexts of `context` tokens.
 
     stop_*: from the call of interrupt() in another thread to its return, when the session is free again, in the
-    middle of decoding and of reading a prompt. injected and computed: tokens put in by each correction, and tokens
-    computed until the first new one was there, the most of all samples.
+    middle of decoding, and of reading the last 512 tokens of a prompt. injected and computed: tokens put in by each
+    correction, and tokens computed until the first new one was there, the most of all samples.
     """
 
     context: int
@@ -72,16 +75,16 @@ def _stops_in_decode(session: Session, samples: int) -> Timing:
 
 
 def _stops_in_prefill(model: Model, context: int, samples: int) -> Timing:
-    """Each at a random moment between a tenth and nine tenths of the time the prompt takes."""
-    with uncomputed(model, context, temperature=0.0) as prompt:
-        whole_s = _prefill_seconds(prompt)
+    """Each at a random moment between a tenth and nine tenths of the time that the last tokens of the prompt take."""
+    with prompt(model, context, _UNREAD_TOKENS, temperature=0.0) as unread:
+        whole_s = _prefill_seconds(unread)
         draws = random.Random(2)
-        return timing([_stop_fork(prompt, whole_s * (0.1 + 0.8 * draws.random())) for _ in range(samples)])
+        return timing([_stop_fork(unread, whole_s * (0.1 + 0.8 * draws.random())) for _ in range(samples)])
 
 
-def _stop_fork(prompt: Session, after_s: float) -> float:
-    """In a fork of its own, so that the prompt stays uncomputed."""
-    with prompt.fork() as session:
+def _stop_fork(unread: Session, after_s: float) -> float:
+    """In a fork of its own, so that the prompt stays unread."""
+    with unread.fork() as session:
         return _stop(session, after_s)
 
 
@@ -155,8 +158,8 @@ def _median_step(session: Session) -> float:
     return statistics.median(end - start for start, end in itertools.pairwise(times[1:]))
 
 
-def _prefill_seconds(prompt: Session) -> float:
-    with prompt.fork() as session:
+def _prefill_seconds(unread: Session) -> float:
+    with unread.fork() as session:
         started = perf_counter()
         session.generate(max_tokens=1)
         return perf_counter() - started
