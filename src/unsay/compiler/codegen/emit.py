@@ -24,10 +24,12 @@ from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
 from unsay.errors import ProgramError, UnsupportedError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
-from unsay.isa.formats import QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
+from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0, Region
 from unsay.isa.program import Instruction, Program
 from unsay.isa.targets import find_target
+
+_ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A), "ADD": (DType.F32,)}
 
 ENTRIES = ("step", "run", "worker", "close")
 
@@ -210,7 +212,7 @@ class _StepWriter:
         tensor = self._operand(register, *dtypes)
         if len(tensor.dims) != 2:
             raise ProgramError(f"{self.where}: R{register} has {len(tensor.dims)} dimensions, it must have 2")
-        multiple = 32 if tensor.dtype is DType.Q8A else ROW_GROUP
+        multiple = 32 if tensor.dtype in QUANTISED_ACTIVATIONS else ROW_GROUP
         if tensor.dims[1] % multiple and tensor.stride == tensor.dims[1]:
             raise UnsupportedError(f"{self.where}: rows of {tensor.dims[1]} are not whole vectors of {multiple}")
         return tensor
@@ -253,7 +255,7 @@ class _StepWriter:
 
     def _norm(self, instruction: Instruction) -> None:
         rd, ra, rb, rc = instruction.registers
-        out, x = self._rows(rd, DType.F32, DType.Q8A), self._rows(ra, DType.F32)
+        out, x = self._rows(rd, DType.F32, DType.Q8A, DType.Q8W), self._rows(ra, DType.F32)
         vectors = [self._operand(register, DType.F32) for register in (rb, rc) if register != NO_REGISTER]
         eps = instruction.field("eps")
         shape = norm.Norm(
@@ -265,13 +267,14 @@ class _StepWriter:
         self._call(norm.norm(self.module, shape), count, out.address, x.address, *addresses)
 
     def _product(self, x: Tensor, weight: Tensor) -> matmul.Product:
-        needed = DType.Q8A if weight.dtype in QUANTISED_WEIGHTS else DType.F32
-        if x.dtype is not needed or x.dims[1] != weight.dims[1]:
+        needed = (DType.Q8A, DType.Q8W) if weight.dtype in QUANTISED_WEIGHTS else (DType.F32,)
+        if x.dtype not in needed or x.dims[1] != weight.dims[1]:
+            allowed = " or ".join(dtype.name for dtype in needed)
             raise ProgramError(
-                f"{self.where}: weight {weight.dtype.name} {weight.dims} needs x {needed.name} of width "
+                f"{self.where}: weight {weight.dtype.name} {weight.dims} needs x {allowed} of width "
                 f"{weight.dims[1]}, it is {x.dtype.name} {x.dims}"
             )
-        return matmul.Product(weight.dtype, weight.dims[0], weight.dims[1], x.capacity)
+        return matmul.Product(weight.dtype, weight.dims[0], weight.dims[1], x.dtype, x.capacity)
 
     def _matmul(self, instruction: Instruction) -> None:
         rd, ra, rb, rc = instruction.registers
@@ -304,7 +307,10 @@ class _StepWriter:
 
     def _attn(self, instruction: Instruction) -> None:
         out_register, *inputs = instruction.registers
-        out, (q, k, v) = self._rows(out_register), (self._rows(register, DType.F32) for register in inputs)
+        out, (q, k, v) = (
+            self._rows(out_register, DType.F32, DType.Q8A),
+            (self._rows(register, DType.F32) for register in inputs),
+        )
         layout = self.spec.kv_layout
         given = tuple(instruction.integer(field) for field in ("num_heads", "num_kv_heads", "head_dim"))
         if given != (self.spec.num_heads, layout.num_kv_heads, layout.head_dim):
@@ -330,7 +336,7 @@ class _StepWriter:
         self._call(attend, out.count, goal, q.address, pool, self.states)
         self._call(attention.merge(self.module, shape), out.count, goal, self.states)
         if not whole_blocks:
-            kernel = elementwise.quantise(self.module, out.dims[1], out.capacity)
+            kernel = elementwise.quantise(self.module, DType.Q8A, out.dims[1], out.capacity)
             self._call(kernel, out.count, out.address, self.unquantised)
 
     def _ffn(self, instruction: Instruction) -> None:
@@ -340,6 +346,8 @@ class _StepWriter:
         if weights.dims[0] != 2 * size or size % 32:
             raise UnsupportedError(f"{self.where}: feed-forward size {size} must be a multiple of 32")
         address = self.arena.at(instruction.integer("hidden"))
+        if hidden_dtype not in (DType.F32, DType.Q8A):
+            raise ProgramError(f"{self.where}: hidden is {hidden_dtype.name}, it must be F32 or Q8A")
         hidden = Tensor(hidden_dtype, (x.capacity, size), x.count, address, size)
         gate_up = ffn.gate_up(self.module, self.unit, self._product(x, weights), hidden_dtype)
         self._call(gate_up, out.count, address, x.address, weights.address)
@@ -349,12 +357,13 @@ class _StepWriter:
 
     def _elementwise(self, instruction: Instruction) -> None:
         out_register, *inputs = (register for register in instruction.registers if register != NO_REGISTER)
-        out, sources = self._rows(out_register), [self._rows(register, DType.F32) for register in inputs]
+        out = self._rows(out_register, *_ELEMENTWISE_OUT[instruction.row.name])
+        sources = [self._rows(register, DType.F32) for register in inputs]
         self._same_rows(out, *sources)
         width, capacity = out.dims[1], out.capacity
         match instruction.row.name:
             case "QUANT":
-                kernel = elementwise.quantise(self.module, width, capacity)
+                kernel = elementwise.quantise(self.module, out.dtype, width, capacity)
             case "SILU_MUL":
                 kernel = elementwise.silu_times(self.module, out.dtype, width, capacity)
             case _:

@@ -50,21 +50,32 @@ def dot_unit(target: Target) -> DotUnit:
     return DotUnit("vnni" in target.name, target.vector_bytes, (8, 2, 1) if target.vector_bytes == 64 else (6, 2, 1))
 
 
-def block_dot(f: Function, unit: DotUnit, dtype: DType, weights: Value, blocks: Sequence[Value]) -> list[Value]:
-    """<lanes x i32> for each activation block (address of 32 int8): exact dots with `unit.lanes` rows.
+def block_dot(
+    f: Function,
+    unit: DotUnit,
+    dtype: DType,
+    weights: Value,
+    blocks: Sequence[Value],
+    starts: Sequence[Value] | None = None,
+) -> list[Value]:
+    """<lanes x i32> for each activation block (address of 32 int8): exact dots with `unit.lanes` rows, plus `starts`.
 
     `weights` is the address of the rows' first bytes in a packed weight block. Written column by column, so that
     each register of weights is loaded once and used for every token.
     """
     signed = dtype is DType.Q8_0
-    sums: list[Value | None] = [None] * len(blocks)
+    in_lanes = signed or unit.vnni
+    sums: list[Value | None] = list(starts) if starts and in_lanes else [None] * len(blocks)
     step = _signed_step if signed and not unit.vnni else _unsigned_step
     for columns, values in _unpacked(f, unit, dtype, weights):
         for place, block in enumerate(blocks):
             x = f.load(I32, block.at(columns), align=4).splat(unit.lanes)
             sums[place] = step(f, unit, sums[place], values, x.cast("bitcast", values.type))
     done = [total for total in sums if total is not None]
-    return done if signed or unit.vnni else [_widened(f, total) for total in done]
+    if in_lanes:
+        return done
+    widened = [_widened(f, total) for total in done]
+    return [start + total for start, total in zip(starts, widened, strict=True)] if starts else widened
 
 
 def _unpacked(f: Function, unit: DotUnit, dtype: DType, weights: Value) -> Iterator[tuple[int, Value]]:

@@ -39,11 +39,13 @@ Epilogue = Callable[[Value, Value, list[Value]], None]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """W x for one weight format and shape: W [num_rows, width], x [capacity, width] (Q8A or F32)."""
+    """W x for one weight format and shape: W [num_rows, width], x [capacity, width] (Q8A or Q8W for a quantised W, else
+    F32)."""
 
     dtype: DType
     num_rows: int
     width: int
+    x_dtype: DType
     capacity: int
 
     @property
@@ -58,8 +60,8 @@ class Product:
 
     @property
     def name(self) -> str:
-        """For function names: q4_1_1536x576."""
-        return f"{self.dtype.name.lower()}_{self.num_rows}x{self.width}_t{self.capacity}"
+        """For function names: q4_1_1536x576_q8w_t512."""
+        return f"{self.dtype.name.lower()}_{self.num_rows}x{self.width}_{self.x_dtype.name.lower()}_t{self.capacity}"
 
 
 def matmul(module: Module, unit: DotUnit, product: Product, bias: bool, accumulate: bool, stride: int) -> str:
@@ -116,11 +118,11 @@ def _tile(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
     quantised = product.dtype in QUANTISED_WEIGHTS
     write = _write_quantised_tile if quantised else _write_float_tile
     return module.define(
-        f"tile_{product.dtype.name.lower()}_k{product.width}_t{product.capacity}_x{tokens}",
+        f"tile_{product.dtype.name.lower()}_k{product.width}_{product.x_dtype.name.lower()}_t{product.capacity}_x{tokens}",
         [(PTR, "weights"), (PTR, "x"), (I64, "token"), (PTR, "sums")],
         lambda f: write(f, unit, product, tokens),
-        f"sums f32 [{tokens}][16] of a row group {product.dtype.name} [16, {product.width}] and {tokens} tokens from "
-        f"`token` on",
+        f"sums f32 [{tokens}][16] of a row group {product.dtype.name} [16, {product.width}] and {tokens} tokens of "
+        f"{product.x_dtype.name} from `token` on",
     )
 
 
@@ -129,37 +131,55 @@ def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: 
     token goes over all rows at once, so that the weights stream from memory without a pause."""
     x = Quantised(f["x"], product.capacity, product.width)
     rows = [f["token"] + place for place in range(tokens)]
-    lifts = f.buffer(tokens * product.width // QUANT_BLOCK * 4)
-    if product.dtype is DType.Q4_1:
-        _write_lifts(f, product, x, rows, lifts)
+    lifts = _lifts(f, product, x, rows) if product.dtype is DType.Q4_1 else None
+    flags = _wide_flags(f, product, x, rows) if product.x_dtype is DType.Q8W else None
+    tile = _Tile(product, x, rows, lifts, flags)
     pieces = list(range(0, ROW_GROUP, unit.lanes))
     for together in [pieces] if tokens == 1 else [[piece] for piece in pieces]:
-        _write_pieces(f, unit, product, x, rows, lifts, together)
+        _write_pieces(f, unit, tile, together)
 
 
-def _write_lifts(f: Function, product: Product, x: Quantised, rows: list[Value], lifts: Value) -> None:
-    """scale_b * f32(sum_b) of every token and block."""
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """The tokens `rows` of x. lifts f32 [K/32][tokens], for Q4_1: scale_b * f32(sum_b). flags i32 [K/32], for Q8W: not
+    zero where the block of any token is wide."""
+
+    product: Product
+    x: Quantised
+    rows: list[Value]
+    lifts: Value | None
+    flags: Value | None
+
+
+def _lifts(f: Function, product: Product, x: Quantised, rows: list[Value]) -> Value:
+    lifts = f.buffer(len(rows) * product.width // QUANT_BLOCK * 4)
     with f.loop("block", 0, product.width // QUANT_BLOCK) as block:
         for place, row in enumerate(rows):
             whole = f.load(I32, x.sum(row).at(block * 4), align=4).cast("sitofp", F32)
             lift = f.load(F32, x.scale(row).at(block * 4), align=4) * whole
             f.store(lift, lifts.at((block * len(rows) + place) * 4), align=4)
+    return lifts
 
 
-def _write_pieces(
-    f: Function,
-    unit: DotUnit,
-    product: Product,
-    x: Quantised,
-    rows: list[Value],
-    lifts: Value,
-    pieces: list[int],
-) -> None:
+def _wide_flags(f: Function, product: Product, x: Quantised, rows: list[Value]) -> Value:
+    if len(rows) == 1:
+        return x.wide(rows[0])
+    flags = f.buffer(product.width // QUANT_BLOCK * 4)
+    with f.loop("block", 0, product.width // QUANT_BLOCK) as block:
+        any_wide = f.constant(I32, 0)
+        for row in rows:
+            any_wide = any_wide | f.load(I32, x.wide(row).at(block * 4), align=4)
+        f.store(any_wide, flags.at(block * 4), align=4)
+    return flags
+
+
+def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) -> None:
     """The sums of the rows from each of `pieces` on, `unit.lanes` of them."""
+    product, x, rows = tile.product, tile.x, tile.rows
     dtype, lanes = product.dtype, unit.lanes
     scales_at = _BYTE_BYTES if dtype is DType.Q8_0 else _NIBBLE_BYTES
     floats, halves = vector(F32, lanes), vector(F16, lanes)
-    q, scale, total = ([where(row) for row in rows] for where in (x.q, x.scale, x.sum))
+    lo, scale, total = ([where(row) for row in rows] for where in (x.lo, x.scale, x.sum))
     sums = {piece: [f.slot(floats, 0.0) for _ in rows] for piece in pieces}
     offset = unit.offset(dtype)
     with f.loop("block", 0, product.width // QUANT_BLOCK) as block:
@@ -168,21 +188,34 @@ def _write_pieces(
             for line in range(0, group_block_bytes(dtype), 64):
                 f.prefetch(weights.at(_AHEAD_BYTES + line))
         for piece in pieces:
-            dots = block_dot(f, unit, dtype, weights.at(piece * 4), [row.at(block * QUANT_BLOCK) for row in q])
+            starts = _high_dots(f, unit, tile, block, weights.at(piece * 4))
+            dots = block_dot(f, unit, dtype, weights.at(piece * 4), [row.at(block * QUANT_BLOCK) for row in lo], starts)
             d = f.load(halves, weights.at(scales_at + piece * 2), align=2).cast("fpext", floats)
             for place, dot in enumerate(dots):
                 if offset:
                     dot = dot - (f.load(I32, total[place].at(block * 4), align=4) * offset).splat(lanes)
                 scaled = d * f.load(F32, scale[place].at(block * 4), align=4).splat(lanes)
                 sums[piece][place].set(f.fma(dot.cast("sitofp", floats), scaled, sums[piece][place].get()))
-            if dtype is DType.Q4_1:
+            if tile.lifts is not None:
                 m = f.load(halves, weights.at(scales_at + _SCALE_BYTES + piece * 2), align=2).cast("fpext", floats)
                 for place, slot in enumerate(sums[piece]):
-                    lift = f.load(F32, lifts.at((block * len(rows) + place) * 4), align=4)
+                    lift = f.load(F32, tile.lifts.at((block * len(rows) + place) * 4), align=4)
                     slot.set(f.fma(m, lift.splat(lanes), slot.get()))
     for piece in pieces:
         for place, slot in enumerate(sums[piece]):
             f.store(slot.get(), f["sums"].at(place * LANES * 4 + piece * 4), align=32)
+
+
+def _high_dots(f: Function, unit: DotUnit, tile: _Tile, block: Value, weights: Value) -> list[Value] | None:
+    """128 times the dots with the high plane; where no token of the tile is wide, nothing is loaded. None for Q8A."""
+    if tile.flags is None:
+        return None
+    slots = [f.slot(vector(I32, unit.lanes), 0) for _ in tile.rows]
+    with f.when(f.load(I32, tile.flags.at(block * 4), align=4).compare("ne", 0)):
+        blocks = [tile.x.hi(row).at(block * QUANT_BLOCK) for row in tile.rows]
+        for slot, dot in zip(slots, block_dot(f, unit, tile.product.dtype, weights, blocks), strict=True):
+            slot.set(dot << 7)
+    return [slot.get() for slot in slots]
 
 
 def _write_float_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:

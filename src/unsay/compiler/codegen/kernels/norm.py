@@ -1,10 +1,10 @@
-"""NORM (N7): RMS and layer norm of rows, to F32 or straight to Q8A."""
+"""NORM (N7): RMS and layer norm of rows, to F32 or straight to Q8A or Q8W."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, F32X16, Function, Module, Value
+from unsay.compiler.codegen.builder import F32, F32X16, I64, Function, Module, Value
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
     Output,
@@ -14,12 +14,13 @@ from unsay.compiler.codegen.kernels.vector import (
     share,
     tree_sum,
 )
+from unsay.compiler.codegen.kernels.wide import quantise_row
 from unsay.isa.formats import DType
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """What a norm kernel is made for. rows: only the step's logit rows; out_dtype F32 or Q8A [capacity, width]."""
+    """What a norm kernel is made for. rows: only the step's logit rows; out_dtype F32, Q8A or Q8W [capacity, width]."""
 
     width: int
     eps: float
@@ -34,7 +35,10 @@ def norm(module: Module, shape: Norm) -> str:
     """Kernel (out, x f32, gamma f32[, beta f32])."""
 
     def write(f: Function) -> None:
+        is_wide = shape.out_dtype is DType.Q8W
         out = Output(f["out"], shape.out_dtype, shape.capacity, shape.width)
+        if is_wide:  # which blocks are wide is known when the row is complete
+            out = Output(f.buffer(shape.width * 4), DType.F32, 1, shape.width)
         begin, end = share(f, f["count"])
         wanted = argument(f, "logit_rows") if shape.rows else None
         with f.loop("row", begin, end) as row:
@@ -45,7 +49,10 @@ def norm(module: Module, shape: Norm) -> str:
             gain = (f.constant(F32, 1.0) / root).splat(LANES)
             with f.loop("column", 0, shape.width, out.step) as column:
                 places = [column + start for start in range(0, out.step, LANES)]
-                out.store(f, row, column, [_scaled(f, shape, x, mean, gain, place) for place in places])
+                goal = f.constant(I64, 0) if is_wide else row
+                out.store(f, goal, column, [_scaled(f, shape, x, mean, gain, place) for place in places])
+            if is_wide:
+                f.run(quantise_row(module, shape.width, shape.capacity), f["out"], row, out.base)
 
     kind = "layer" if shape.layer else "rms"
     name = f"{kind}_norm_{shape.width}_{shape.out_dtype.name.lower()}_t{shape.capacity}"

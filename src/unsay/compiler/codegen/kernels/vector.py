@@ -59,13 +59,14 @@ def share(f: Function, num_units: Value | int) -> tuple[Value, Value]:
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """A Q8A tensor in memory: q int8 [capacity][K] | scale f32 [capacity][K/32] | sum i32 [capacity][K/32]."""
+    """A Q8A or Q8W tensor in memory: lo int8 [capacity][K] | scale f32 [capacity][K/32] | sum i32 [capacity][K/32],
+    and of Q8W hi int8 [capacity][K] | wide i32 [capacity][K/32]. The q of Q8A is lo."""
 
     base: Value
     capacity: int
     width: int
 
-    def q(self, row: Value) -> Value:
+    def lo(self, row: Value) -> Value:
         """Address of a row's bytes."""
         return self.base.at(row * self.width)
 
@@ -76,6 +77,14 @@ class Quantised:
     def sum(self, row: Value) -> Value:
         """Address of a row's sums."""
         return self.base.at(row * (self.width // 8) + self.capacity * (self.width + self.width // 8))
+
+    def hi(self, row: Value) -> Value:
+        """Address of a row's high bytes."""
+        return self.base.at(row * self.width + self.capacity * (self.width + self.width // 4))
+
+    def wide(self, row: Value) -> Value:
+        """Address of a row's flags."""
+        return self.base.at(row * (self.width // 8) + self.capacity * (2 * self.width + self.width // 4))
 
 
 def load_floats(f: Function, dtype: DType, address: Value) -> Value:
@@ -136,9 +145,14 @@ def silu_mul(f: Function, gate: Value, up: Value) -> Value:
     return (gate / (exp(f, -gate) + 1.0)) * up
 
 
+def block_maximum(f: Function, low: Value, high: Value) -> Value:
+    """The largest magnitude of the 32 values in two vectors."""
+    return largest(f, maximum(f, f.unary("fabs", low), f.unary("fabs", high)))
+
+
 def store_quantised_block(f: Function, low: Value, high: Value, q: Value, scale: Value, total: Value) -> None:
     """N3 of the 32 values in two vectors, to the addresses given."""
-    largest_abs = largest(f, maximum(f, f.unary("fabs", low), f.unary("fabs", high)))
+    largest_abs = block_maximum(f, low, high)
     small = largest_abs.compare("olt", 2.0**-100)
     zero = f.constant(F32, 0.0)
     inverse = f.select(small, zero, f.constant(F32, 127.0) / largest_abs).splat(LANES)
@@ -170,7 +184,7 @@ class Output:
         for place in range(0, len(halves), 2):
             first = column + place * LANES
             side = first // QUANT_BLOCK * 4
-            places = packed.q(row).at(first), packed.scale(row).at(side), packed.sum(row).at(side)
+            places = packed.lo(row).at(first), packed.scale(row).at(side), packed.sum(row).at(side)
             store_quantised_block(f, halves[place], halves[place + 1], *places)
 
     @property
