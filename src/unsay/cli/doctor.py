@@ -79,7 +79,7 @@ def _check_cpu() -> list[Check]:
         cpu = probe()
         target = best_target(cpu)
     except UnsayError as error:
-        return [Check("cpu", False, str(error), "run unsay on another machine, or with --executor reference")]
+        return [Check("cpu", False, str(error), "run unsay on a CPU that has them")]
     cores = len(os.sched_getaffinity(0))
     return [Check("cpu", True, cpu.name), Check("target", True, target), Check("cores", True, str(cores))]
 
