@@ -32,8 +32,16 @@ def allowed(logits: np.ndarray, **params: object) -> set[int]:
 def by_definition(logits: np.ndarray, where: Lane) -> int:
     """Temperature and noise only, nothing pruned, everything portable."""
     scaled = logits.astype(np.float64) / where.params.temperature
-    word = noise.words(where.params.seed, where.position, None, logits.size)
+    word = noise.words_of_range(where.params.seed, where.position, 0, logits.size)
     return int((scaled - portable_math.log(noise.exponential(word))).argmax())
+
+
+def test_slices_of_a_large_vocabulary_choose_what_the_definition_chooses() -> None:
+    rng = np.random.default_rng(8)
+    for seed in range(8):
+        logits = rng.normal(size=49152).astype(np.float32)
+        where = lane(position=seed, seed=seed, temperature=0.8)
+        assert choose(logits, where).token_id == by_definition(logits, where)
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 40.0])

@@ -37,12 +37,20 @@ def derive_seed(seed: int, choice: int) -> int:
     return int(high[0]) << 32 | int(low[0])
 
 
-def words(seed: int, position: int, ids: IdArray | None, vocab_size: int) -> WordArray:
-    """The word of each token of `ids` [N], or of the whole vocabulary [V]."""
-    if ids is None:
-        return _all_words(seed, position, vocab_size)
+def words(seed: int, position: int, ids: IdArray) -> WordArray:
+    """The word of each token of `ids` [N]."""
     four = _philox_at((ids // _WORDS).astype(np.uint64), position, _SAMPLE_DOMAIN, seed)
     return np.choose(ids % _WORDS, four).astype(np.uint32)
+
+
+def words_of_range(seed: int, position: int, start: int, stop: int) -> WordArray:
+    """The words of the tokens start..stop-1, at a quarter of the cost; start is a multiple of 4."""
+    assert start % _WORDS == 0, start
+    counters = np.arange(start // _WORDS, -(-stop // _WORDS), dtype=np.uint64)
+    four = np.empty((counters.size, _WORDS), np.uint32)
+    for column, word in enumerate(_philox_at(counters, position, _SAMPLE_DOMAIN, seed)):
+        four[:, column] = word
+    return four.reshape(-1)[: stop - start]
 
 
 def exponential(word: WordArray) -> portable_math.Float64Array:
@@ -53,14 +61,6 @@ def exponential(word: WordArray) -> portable_math.Float64Array:
 def lower_bound(word: WordArray) -> NDArray[np.float32]:
     """1 - u, which is below -log u and close to it where that is small; to 2^-23."""
     return ((~word).astype(np.float32) + np.float32(0.5)) * np.float32(_SCALE)
-
-
-def _all_words(seed: int, position: int, vocab_size: int) -> WordArray:
-    counters = np.arange(-(-vocab_size // _WORDS), dtype=np.uint64)
-    four = np.empty((counters.size, _WORDS), np.uint32)
-    for column, word in enumerate(_philox_at(counters, position, _SAMPLE_DOMAIN, seed)):
-        four[:, column] = word
-    return four.reshape(-1)[:vocab_size]
 
 
 def _philox_at(counters: UInt64Array, position: int, domain: int, seed: int) -> Counter:

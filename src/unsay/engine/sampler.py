@@ -29,6 +29,8 @@ _GREEDY_BELOW = 1e-4
 """A temperature below this is 0: dividing logits by it would leave nothing to draw."""
 _MARGIN = 1e-3
 """Far above the error of float32 scores, which are at most 64 away from the largest."""
+_SLICE = 8192
+"""Tokens looked at together; a multiple of 4. Keeps every array below 128 KB."""
 _SUM_MARGIN = 1e-9
 """Far above the error of float64 sums over a vocabulary, relative to the total."""
 _TOP_P_DEPTHS = (-6.0, -12.0)
@@ -61,15 +63,14 @@ def choose(logits: Float32Array, lane: Lane) -> Choice:
     if params.temperature < _GREEDY_BELOW:
         token_id = int(adjusted.argmax())
     else:
-        scaled = adjusted.astype(np.float64) / params.temperature
-        ids = _keep(scaled, params)
-        token_id = _draw(scaled, ids, params.seed, lane.position)
+        token_id = _draw(adjusted, _keep(adjusted, params), params, lane.position)
     return Choice(token_id, _logprob(logits, token_id))
 
 
 def _logprob(logits: Float32Array, token_id: int) -> float:
     largest = logits.max()
-    total = np.exp(logits - largest).sum(dtype=np.float64)
+    parts = (logits[start : start + _SLICE] - largest for start in range(0, logits.size, _SLICE))
+    total = sum(float(np.exp(part).sum(dtype=np.float64)) for part in parts)
     return float(logits[token_id] - largest) - math.log(total)
 
 
@@ -95,49 +96,52 @@ def _adjust(logits: Float32Array, lane: Lane) -> Row:
     return adjusted
 
 
-def _keep(scaled: Float64Array, params: SamplingParams) -> IdArray | None:
-    """Ids, ascending, of the tokens that pass the filters and can still win; None if that is most of them."""
-    best = scaled.max()
-    cut = best - noise.MAX_SPREAD
+def _keep(adjusted: Row, params: SamplingParams) -> IdArray | None:
+    """Ids, ascending, of the tokens that pass the filters and can still win; None: nothing filters, and most can."""
+    reach = noise.MAX_SPREAD
     if params.min_p > 0.0:
-        cut = max(cut, best + _log_of(params.min_p))
+        reach = min(reach, -_log_of(params.min_p))
     if params.top_k == 0 and params.top_p >= 1.0:
-        able = scaled >= cut
-        return None if params.min_p == 0.0 and 4 * np.count_nonzero(able) > able.size else np.flatnonzero(able)
-    ids = _top_k(scaled, np.flatnonzero(scaled >= best + portable_math.EXP_UNDERFLOW), params.top_k)
+        near = adjusted >= float(adjusted.max()) - (reach * params.temperature + _MARGIN)
+        if params.min_p == 0.0:
+            return None if 4 * np.count_nonzero(near) > near.size else np.flatnonzero(near)
+        ids = np.flatnonzero(near)
+    else:
+        ids = _top_k(adjusted, params.top_k)
+    values = adjusted[ids].astype(np.float64) / params.temperature
+    values -= values.max()
     if params.top_p < 1.0:
-        ids = _top_p(scaled, ids, params.top_p)
-    return np.sort(ids[scaled[ids] >= cut])
+        places = _top_p(values, params.top_p)
+        ids, values = ids[places], values[places]
+    return np.sort(ids[values >= -reach])
 
 
-def _top_k(scaled: Float64Array, ids: IdArray, top_k: int) -> IdArray:
-    """The k best of the ids; of equals the lower id."""
-    if top_k == 0 or top_k >= ids.size:
-        return ids
-    values = scaled[ids]
-    threshold = np.partition(values, ids.size - top_k)[ids.size - top_k]
-    above = ids[values > threshold]
-    return np.concatenate([above, ids[values == threshold][: top_k - above.size]])
+def _top_k(adjusted: Row, top_k: int) -> IdArray:
+    """Ids of the k best, of equals the lower; of all for 0."""
+    if top_k == 0 or top_k >= adjusted.size:
+        return np.arange(adjusted.size)
+    threshold = np.partition(adjusted, adjusted.size - top_k)[adjusted.size - top_k]
+    above, equal = np.flatnonzero(adjusted > threshold), np.flatnonzero(adjusted == threshold)
+    return np.concatenate([above, equal[: top_k - above.size]])
 
 
-def _top_p(scaled: Float64Array, ids: IdArray, top_p: float) -> IdArray:
-    """The fewest best of the ids that together have probability `top_p` or more among them, best first."""
-    shifted = scaled[ids] - scaled[ids].max()
-    total = float(np.exp(shifted).sum())
+def _top_p(values: Float64Array, top_p: float) -> IdArray:
+    """Places of the fewest best that together have probability `top_p` or more; the best value is 0."""
+    total = float(np.exp(values).sum())
     for depth in _TOP_P_DEPTHS:
-        ranked = _ranked(shifted, shifted >= depth)
-        sums = np.cumsum(np.exp(shifted[ranked]))
+        ranked = _ranked(values, values >= depth)
+        sums = np.cumsum(np.exp(values[ranked]))
         count = int(np.searchsorted(sums, top_p * total)) + 1
         is_certain = np.all(np.abs(sums[max(0, count - 2) : count] - top_p * total) > _SUM_MARGIN * total)
         if count <= sums.size and is_certain:
-            return ids[ranked[:count]]
-    return ids[_top_p_exactly(shifted, top_p)]
+            return ranked[:count]
+    return _top_p_exactly(values, top_p)
 
 
-def _top_p_exactly(shifted: Float64Array, top_p: float) -> IdArray:
-    """The definition: places, best first."""
-    ranked = _ranked(shifted, np.ones(shifted.size, np.bool_))
-    sums = portable_math.running_sum(portable_math.exp(shifted[ranked]))
+def _top_p_exactly(values: Float64Array, top_p: float) -> IdArray:
+    """The definition."""
+    ranked = _ranked(values, np.ones(values.size, np.bool_))
+    sums = portable_math.running_sum(portable_math.exp(values[ranked]))
     return ranked[: int(np.searchsorted(sums, top_p * float(sums[-1]))) + 1]
 
 
@@ -147,23 +151,42 @@ def _ranked(values: Float64Array, mask: NDArray[np.bool_]) -> IdArray:
     return places[np.argsort(-values[places], kind="stable")]
 
 
-def _draw(scaled: Float64Array, ids: IdArray | None, seed: int, position: int) -> int:
-    """The id with the largest scaled + Gumbel noise, among `ids` (ascending, so that the lowest wins a tie) or all.
+def _draw(adjusted: Row, ids: IdArray | None, params: SamplingParams, position: int) -> int:
+    """The id with the largest adjusted / temperature + Gumbel noise among `ids` (ascending) or all; the lowest of equals.
 
-    -log(1 - u) bounds the noise from above: whoever's bound is below a score already reached cannot win.
+    -log(1 - u) bounds the noise from above: whoever's bound is below a score already reached cannot win. Goes through
+    the vocabulary in slices: arrays of all of it are returned to the system and faulted in again at every token.
     """
-    word = noise.words(seed, position, ids, scaled.size)
-    values = (scaled if ids is None else scaled[ids]) - scaled.max()
-    bound = values.astype(np.float32) - np.log(noise.lower_bound(word))
-    reached = _score(values, word, np.array([bound.argmax()]))[0]
-    able = np.flatnonzero(bound >= reached - _MARGIN)
-    winner = able[_score(values, word, able).argmax()]
-    return int(winner if ids is None else ids[winner])
+    size = adjusted.size if ids is None else ids.size
+    best = float(adjusted.max()) / params.temperature
+    reached = -math.inf
+    finalists: list[tuple[IdArray, Float64Array, noise.WordArray]] = []
+    for start in range(0, size, _SLICE):
+        stop = min(size, start + _SLICE)
+        if ids is None:
+            part, word = np.arange(start, stop), noise.words_of_range(params.seed, position, start, stop)
+            row = adjusted[start:stop]
+        else:
+            part, word = ids[start:stop], noise.words(params.seed, position, ids[start:stop])
+            row = adjusted[part]
+        values = row.astype(np.float64) / params.temperature - best
+        bound = values.astype(np.float32) - np.log(noise.lower_bound(word))
+        first = int(bound.argmax())
+        reached = max(reached, _approximate_score(float(values[first]), int(word[first])))
+        able = bound >= reached - _MARGIN
+        finalists.append((part[able], values[able], word[able]))
+    tokens, values, word = (np.concatenate(column) for column in zip(*finalists, strict=True))
+    return int(tokens[_score(values, word).argmax()])
 
 
-def _score(values: Float64Array, word: noise.WordArray, places: IdArray) -> Float64Array:
-    """values + Gumbel noise at these places, exactly the same on every machine."""
-    return values[places] - portable_math.log(noise.exponential(word[places]))
+def _score(values: Float64Array, word: noise.WordArray) -> Float64Array:
+    """values + Gumbel noise, exactly the same on every machine."""
+    return values - portable_math.log(noise.exponential(word))
+
+
+def _approximate_score(value: float, word: int) -> float:
+    """The same to 1e-12, for one token."""
+    return value - math.log(-math.log((word + 0.5) * 2.0**-32))
 
 
 def _log_of(value: float) -> float:
