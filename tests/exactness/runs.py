@@ -1,0 +1,108 @@
+"""Runs of a model over token ids in any chunks and company, with what they leave: logits and KV rows, as integers.
+
+Every run has a root of its own (a salt nobody else uses), so that no page of another run can serve in it: equal bits
+mean that equal bits were computed, not that the tree shared them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsay import Model
+from unsay.core import PAGE_TOKENS, Batch
+from unsay.image import ModelSpec
+from unsay.kv.tree import Branch
+
+_NUM_WANTED = 6
+_salts = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """logits: uint32 [wanted, V], the f32 bits at some positions, the last among them. rows: uint16, see `kv_bits`."""
+
+    logits: NDArray[np.uint32]
+    rows: NDArray[np.uint16]
+
+    def assert_equals(self, other: Outcome, what: str) -> None:
+        """The same bits, everywhere."""
+        np.testing.assert_array_equal(self.rows, other.rows, f"KV bytes, {what}")
+        np.testing.assert_array_equal(self.logits, other.logits, f"logits, {what}")
+
+
+def fresh_branch(model: Model) -> Branch:
+    """An empty branch that shares with nobody."""
+    return model.tree.root(salt=b"exactness %d" % next(_salts))
+
+
+def run_alone(model: Model, ids: Sequence[int], chunk: int = 512) -> Outcome:
+    """One sequence, `chunk` tokens a step."""
+    return run_together(model, [ids], chunk)[0]
+
+
+def run_together(model: Model, sequences: Sequence[Sequence[int]], chunk: int) -> list[Outcome]:
+    """All sequences at once, up to `chunk` tokens of each a step; the shorter ones leave earlier."""
+    executor = model.engine.machine
+    branches = [fresh_branch(model) for _ in sequences]
+    chunk = min(chunk, model.engine.scheduler.max_tokens // len(sequences))
+    logits: list[list[NDArray[np.uint32]]] = [[] for _ in sequences]
+    while alive := [n for n, ids in enumerate(sequences) if branches[n].length < len(ids)]:
+        shares = [(n, list(sequences[n][branches[n].length :][:chunk])) for n in alive]
+        for n, ids in shares:
+            branches[n].reserve(len(ids))
+        batch, owners = _batch(branches, shares, sequences)
+        result = executor.run(batch)
+        assert result is not None
+        for owner, row in zip(owners, result, strict=True):
+            logits[owner].append(row.copy().view(np.uint32))
+        for n, ids in shares:
+            branches[n].commit(ids)
+    outcomes = [Outcome(np.stack(rows), kv_bits(model, branch)) for rows, branch in zip(logits, branches, strict=True)]
+    for branch in branches:
+        branch.release()
+    return outcomes
+
+
+def wanted_positions(num_tokens: int) -> list[int]:
+    """Where logits are looked at: the last position and some before, the same for every chunk size."""
+    step = -(-num_tokens // _NUM_WANTED)
+    return sorted({*range(0, num_tokens, step), num_tokens - 1})
+
+
+def kv_bits(model: Model, branch: Branch, num_tokens: int | None = None) -> NDArray[np.uint16]:
+    """The f16 bits of a branch's first tokens (all): [tokens, layers x KV heads, 2, D], keys then values."""
+    spec: ModelSpec = model.spec
+    layout, length = spec.kv_layout, branch.length if num_tokens is None else num_tokens
+    assert length <= branch.length, (length, branch.length)
+    pages = model.tree.pool.memory[branch.page_table(), : layout.used_bytes].copy().view(np.uint16)
+    blocks = pages.reshape(len(pages), layout.num_layers * layout.num_kv_heads, 2, layout.head_dim * PAGE_TOKENS)
+    keys = blocks[:, :, 0].reshape(*blocks.shape[:2], layout.head_dim, PAGE_TOKENS).transpose(0, 3, 1, 2)
+    values = blocks[:, :, 1].reshape(*blocks.shape[:2], PAGE_TOKENS, layout.head_dim).transpose(0, 2, 1, 3)
+    rows = np.stack((keys, values), axis=3)
+    return rows.reshape(-1, *rows.shape[2:])[:length]
+
+
+def _batch(
+    branches: list[Branch], shares: list[tuple[int, list[int]]], sequences: Sequence[Sequence[int]]
+) -> tuple[Batch, list[int]]:
+    """The step's arrays, and which sequence owns each row of its logits."""
+    tables = [branches[n].page_table() for n, _ in shares]
+    page_tables = np.full((len(tables), max(map(len, tables))), -1, np.int32)
+    for row, table in zip(page_tables, tables, strict=True):
+        row[: len(table)] = table
+    tokens = [(n, branches[n].length + k, row) for row, (n, ids) in enumerate(shares) for k in range(len(ids))]
+    wanted = {n: set(wanted_positions(len(sequences[n]))) for n, _ in shares}
+    rows = [index for index, (n, position, _) in enumerate(tokens) if position in wanted[n]]
+    owners = [tokens[index][0] for index in rows]
+    arrays = (
+        [sequences[n][position] for n, position, _ in tokens],
+        [position for _, position, _ in tokens],
+        [row for _, _, row in tokens],
+    )
+    token_ids, positions, sequence = (np.array(values, np.int32) for values in arrays)
+    return Batch(token_ids, positions, sequence, page_tables, np.array(rows, np.int32)), owners
