@@ -35,6 +35,11 @@ def write_error(text: str) -> None:
     sys.stderr.flush()
 
 
+def visible(text: str) -> str:
+    """The text with control characters made visible, so that no model can steer the terminal."""
+    return "".join(_visible(character) for character in text)
+
+
 @contextmanager
 def progress_bars() -> Generator[Progress | None]:
     """A bar on stderr, gone when all is done; None where stderr is no terminal."""
@@ -45,3 +50,12 @@ def progress_bars() -> Generator[Progress | None]:
 
     with Bars() as bars:
         yield bars.report
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    if character in "\n\t":
+        return character
+    if code < 0x20 or code == 0x7F:
+        return "^" + chr(code ^ 0x40)
+    return "\ufffd" if 0x80 <= code < 0xA0 else character

@@ -18,7 +18,7 @@ from unsay.cli.options import (
     load_model,
     sampling_fields,
 )
-from unsay.cli.output import write, write_error, write_json
+from unsay.cli.output import visible, write, write_error, write_json
 from unsay.errors import RequestError
 
 if TYPE_CHECKING:
@@ -64,11 +64,12 @@ def _read_prompt(given: str | None) -> str:
 
 def _print_text(events: Iterator[TokenEvent]) -> None:
     start = time.perf_counter()
+    shown = visible if sys.stdout.isatty() else str
     num_tokens, text = 0, ""
     for event in events:
         num_tokens += 1
         text = event.text or text
-        write(event.text)
+        write(shown(event.text))
     if not text.endswith("\n"):
         write("\n")
     if sys.stderr.isatty():

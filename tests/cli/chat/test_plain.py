@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,17 @@ def test_what_cannot_be_done_is_said_and_the_chat_goes_on(tiny_path: Path) -> No
     output = talk(tiny_path, *wrong, "/help")
     assert [line[:2] for line in output[: len(wrong)]] == ["! "] * len(wrong)
     assert output[-1].startswith("/quit")
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(tiny_path: Path) -> None:
+    command = [sys.executable, "-m", "unsay", "chat", "--model", str(tiny_path), "--executor", "reference"]
+    command += ["--max-tokens", "900", "--ignore-eos"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(b"hello\n")
+        child.stdin.flush()
+        child.stdout.read(20)
+        child.send_signal(signal.SIGINT)
+        output, _ = child.communicate(b"/back 3\n/quit\n", timeout=60)
+        assert child.returncode == 0
+    assert b"[stopped]" in output and b"type what comes next" in output

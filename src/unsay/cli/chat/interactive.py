@@ -13,6 +13,7 @@ from unsay.cli.chat.keys import Key
 from unsay.cli.chat.picker import Picker
 from unsay.cli.chat.talk import Reply, Talk
 from unsay.cli.chat.terminal import Terminal
+from unsay.cli.output import visible
 from unsay.core import TokenEvent
 from unsay.errors import UnsayError
 
@@ -122,7 +123,7 @@ class Interactive:
 
     def _stream(self, reply: Reply) -> None:
         """Show the answer as it comes, until it ends or a key is pressed."""
-        answer = _Answer(show.visible(self._talk.session.answer[-_SHOWN_CHARACTERS:]), waits=reply.is_correction)
+        answer = _Answer(visible(self._talk.session.answer[-_SHOWN_CHARACTERS:]), waits=reply.is_correction)
         if not answer.waits:
             self._terminal.write(answer.beginning)
         generation = Generation(self._talk.session, self._terminal.wake)
@@ -159,7 +160,7 @@ class Interactive:
                 answer.waits = False
                 self._show_truth()
                 self._terminal.write(answer.beginning)
-            self._terminal.write(show.visible(event.text))
+            self._terminal.write(visible(event.text))
             answer.ends_line = event.text.endswith("\n") if event.text else answer.ends_line
 
     def _show_truth(self) -> None:

@@ -6,7 +6,7 @@ import sys
 
 from unsay.cli.chat import show
 from unsay.cli.chat.talk import Reply, Talk
-from unsay.cli.output import write, write_line
+from unsay.cli.output import visible, write, write_line
 from unsay.errors import UnsayError
 
 
@@ -28,8 +28,9 @@ def _answer(talk: Talk, reply: Reply) -> None:
         return
     try:
         for event in talk.session.stream():
-            write(show.visible(event.text))
+            write(visible(event.text))
     except KeyboardInterrupt:
+        talk.session.interrupt()
         write_line("\n[stopped]")
     write_line()
     if reply.is_correction and talk.session.correction is not None:

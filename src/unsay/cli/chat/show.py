@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from unsay.cli.output import visible
+
 if TYPE_CHECKING:
     from unsay.session.correction import Correction
     from unsay.session.history import Entry
@@ -14,11 +16,6 @@ MARK_EVERY = 10
 """Tokens between two positions shown in an answer."""
 
 _EXCERPT = 60
-
-
-def visible(text: str) -> str:
-    """The text with control characters made visible, so that no model can steer the terminal."""
-    return "".join(_visible(character) for character in text)
 
 
 def one_line(text: str) -> str:
@@ -75,12 +72,3 @@ def diff_lines(diff: Diff) -> list[str]:
     lines = [f"  {diff.num_common} tokens in common"]
     lines += [f"- {line}" for line in visible(diff.removed).splitlines()]
     return lines + [f"+ {line}" for line in visible(diff.added).splitlines()]
-
-
-def _visible(character: str) -> str:
-    code = ord(character)
-    if character in "\n\t":
-        return character
-    if code < 0x20 or code == 0x7F:
-        return "^" + chr(code ^ 0x40)
-    return "\ufffd" if 0x80 <= code < 0xA0 else character

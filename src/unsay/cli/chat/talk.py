@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unsay.cli.chat import show
+from unsay.session.detokenizer import Detokenizer
 
 if TYPE_CHECKING:
     from unsay.model import Model
@@ -37,8 +38,9 @@ class Talk:
 
     @property
     def tokens(self) -> list[str]:
-        """The text of each token of the answer; part of a character is U+FFFD."""
-        return [self.model.detokenize([token_id]) for token_id in self.session.answer_ids]
+        """The text each token of the answer completed; "" for one inside a character, or a control token."""
+        text = Detokenizer(self.model.tokenizer)
+        return [text.push(token_id) for token_id in self.session.answer_ids]
 
     def do(self, line: str) -> Reply:
         """Obey a line: a /command, a correction, or a message. Raises UnsayError if it cannot be done."""
