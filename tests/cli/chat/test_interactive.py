@@ -147,3 +147,21 @@ def test_the_terminal_is_restored_also_by_a_signal(tiny_path: Path, running: boo
     shell.expect(pexpect.EOF)
     assert re.sub(r"\s+", " ", shell.before).strip() == re.sub(r"\s+", " ", modes).strip()
     shell.close()
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_goes_on(tiny_path: Path) -> None:
+    shell = pexpect.spawn("/bin/bash", ["--norc", "-i"], timeout=20, encoding="utf-8", codec_errors="replace")
+    shell.send(f"{sys.executable} -m unsay chat --model {tiny_path}\r")
+    shell.expect_exact("type a message")
+    shell.expect_exact(_READY)
+    shell.send("abc\x1a")
+    shell.expect_exact("Stopped")
+    shell.send("stty -a | grep -c '^isig icanon' ; echo done:\r")
+    shell.expect(r"1\r\ndone:")
+    shell.send("fg\r")
+    shell.expect_exact("you> abc")
+    shell.send("\x15/quit\r")
+    shell.expect_exact("/quit")
+    shell.send("exit\r")
+    shell.expect(pexpect.EOF)
+    shell.close()
