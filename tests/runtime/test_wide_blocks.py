@@ -7,11 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from tests.images import make_batch, plain_image
 from tests.runtime.test_arithmetic import exact_fma, round_to_f32, scalar_sum16
 from unsay.core import Batch
 from unsay.isa.formats import DType, activation_bytes, weight_bytes
 from unsay.isa.opcodes import Dim0
 from unsay.runtime import arithmetic as ar
+from unsay.runtime import tensors
+from unsay.runtime.reference import ReferenceExecutor
 from unsay.runtime.tensors import Tensor, product, unpack_blocks
 
 F32 = np.float32
@@ -138,3 +141,19 @@ def test_a_product_with_wide_blocks_is_exact_until_it_is_scaled(dtype):
             if blocks.m is not None:
                 acc = F32(exact_fma(blocks.m[b, row], rows.scale[token, b] * F32(rows.total[token, b]), acc))
         assert result[token, row] == acc
+
+
+def test_every_norm_of_a_tiny_model_makes_wide_blocks_in_some_rows(tiny_path, monkeypatch):
+    made = []
+
+    def record(x):
+        made.append(ar.quantise_wide(x))
+        return made[-1]
+
+    monkeypatch.setattr(tensors, "quantise_wide", record)
+    image = plain_image(tiny_path)
+    pages = np.zeros((4, image.manifest.spec.kv_layout.page_bytes), np.uint8)
+    ids = [int(number) for number in np.random.default_rng(1).integers(0, 290, 40)]
+    ReferenceExecutor(image, pages).run(make_batch([(0, ids)], [[0, 1, 2]], list(range(40))))
+    assert len(made) == 2 * image.manifest.spec.num_layers + 1
+    assert all(0 < rows.wide.any(axis=1).mean() < 1 for rows in made)

@@ -46,8 +46,9 @@ def _silu(random: np.random.Generator) -> Names:
 
 def _quantise(random: np.random.Generator) -> Names:
     x = random.standard_normal((5, 32)) * 10.0 ** random.integers(-8, 8, (5, 1))
-    scale = np.abs(x).max(-1, keepdims=True) / 127
-    return {"x": x, "scale": scale, "q": np.round(x / scale)}
+    most = random.choice([127, 16256], (5, 1))
+    scale = np.abs(x).max(-1, keepdims=True) / most
+    return {"x": x, "most": most, "scale": scale, "q": np.round(x / scale)}
 
 
 _SAMPLES: dict[str, Callable[[np.random.Generator], Names]] = {

@@ -22,7 +22,7 @@ _ATTENTION = 'layer = 0, num_heads = 2, num_kv_heads = 2, output = "f32", scale 
 
 _LEGAL = [
     "%y = embed(%ids, %e) : tensor<T x 64 x f32>",
-    '%y = rms_norm(%x, %g) {eps = 1e-05, output = "q8a"} : tensor<T x 64 x q8a>',
+    '%y = rms_norm(%x, %g) {eps = 1e-05, output = "q8w"} : tensor<T x 64 x q8w>',
     '%y = layer_norm(%x, %g, %g) {eps = 1e-05, output = "f32"} : tensor<T x 64 x f32>',
     "%y = linear(%x, %w, %b) : tensor<T x 32 x f32>",
     "%y = linear(%q, %e) : tensor<T x 256 x f32>",
@@ -31,7 +31,9 @@ _LEGAL = [
     f'%y = rope(%p) {{head_dim = 32, {_ROPE}}} : tensor<T x 64 x f32, layout = "paired:32">',
     f"%y = attention(%p, %p, %x) {{head_dim = 32, {_ATTENTION}}} : tensor<T x 64 x f32>",
     "%y = select_rows(%x) : tensor<R x 64 x f32>",
-    "%y = quantise(%x) : tensor<T x 64 x q8a>",
+    '%y = quantise(%x) {output = "q8a"} : tensor<T x 64 x q8a>',
+    '%y = quantise(%x) {output = "q8w"} : tensor<T x 64 x q8w>',
+    '%w8 = quantise(%x) {output = "q8w"} : tensor<T x 64 x q8w>\n%y = linear(%w8, %e) : tensor<T x 256 x f32>',
     'output(%y0)',
 ]  # fmt: skip
 
@@ -55,11 +57,16 @@ _ILLEGAL = [
     ("%y = embed(%x, %e) : tensor<T x 64 x f32>", "ids must be a vector of i32"),
     ("%y = embed(%ids, %wp) : tensor<T x 64 x f32>", "w must be in row layout"),
     ("%y = linear(%s, %w) : tensor<T x 32 x f32>", "x must have 64 columns"),
-    ("%y = linear(%q, %w) : tensor<T x 32 x f32>", "q8a for a quantised w"),
+    ("%y = linear(%q, %w) : tensor<T x 32 x f32>", "q8a or q8w for a quantised w"),
     ("%y = linear(%x, %x) : tensor<T x 32 x f32>", "must be a weight matrix of fixed size"),
     ("%y = linear(%p, %w) : tensor<T x 32 x f32>", "x must be in row layout"),
     ("%y = linear(%x, %w, %g) : tensor<T x 32 x f32>", "a vector must be tensor<32 x f32>"),
-    ("%y = quantise(%s) : tensor<T x 48 x q8a>", "a multiple of 32 columns"),
+    ('%y = quantise(%s) {output = "q8a"} : tensor<T x 48 x q8a>', "q8a needs a multiple of 32 columns"),
+    ('%y = quantise(%s) {output = "q8w"} : tensor<T x 48 x q8w>', "q8w needs a multiple of 32 columns"),
+    ('%y = quantise(%x) {output = "f32"} : tensor<T x 64 x f32>', "output must be one of"),
+    ('%y = rms_norm(%x, %g) {eps = 0.1, output = "q8a"} : tensor<T x 64 x q8a>', "output must be one of"),
+    (f'%y = attention(%x, %x, %x) {{head_dim = 32, {_ATTENTION.replace("f32", "q8w")}}} : tensor<T x 64 x q8w>',
+     "output must be one of"),
     (f"%y = rope(%x) {{head_dim = 48, {_ROPE}}} : tensor<T x 64 x f32>", "2 heads of 48 need 96 columns"),
     (f"%y = rope(%x) {{head_dim = 33, {_ROPE}}} : tensor<T x 64 x f32>", "must hold: head_dim > 0"),
     (f"%y = attention(%p, %x, %x) {{head_dim = 32, {_ATTENTION}}} : tensor<T x 64 x f32>", "in the same layout"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from unsay.compiler.dialect.ops import emit
 from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.types import Dim, TensorType, paired
-from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_WEIGHTS, DType
+from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, DType
 
 _HEAD_DIM = 32
 _WIDTHS = (32, 64, 96)
@@ -43,7 +43,7 @@ def _columns(x: Value) -> int:
 
 
 def _linear(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
-    formats = QUANTISED_WEIGHTS if x.type.dtype is DType.Q8A else QUANTISED_WEIGHTS | FLOAT_WEIGHTS
+    formats = QUANTISED_WEIGHTS if x.type.dtype in QUANTISED_ACTIVATIONS else QUANTISED_WEIGHTS | FLOAT_WEIGHTS
     dtype = draw(st.sampled_from(sorted(formats)))
     width = draw(st.sampled_from(_WIDTHS))
     w = _weight(draw, graph, TensorType((width, _columns(x)), dtype))
@@ -53,7 +53,7 @@ def _linear(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
 
 def _norm(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
     gamma = _weight(draw, graph, TensorType((_columns(x),), DType.F32))
-    kind, output = draw(st.sampled_from(["rms_norm", "layer_norm"])), draw(st.sampled_from(["f32", "q8a"]))
+    kind, output = draw(st.sampled_from(["rms_norm", "layer_norm"])), draw(st.sampled_from(["f32", "q8w"]))
     return emit(graph, kind, x, gamma, name=draw(_NAMES), eps=draw(_EPS), output=output)
 
 
@@ -66,7 +66,7 @@ def _binary(draw: st.DrawFn, graph: Graph, a: Value, b: Value) -> Value:
 
 
 def _quantise(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
-    return emit(graph, "quantise", x, name=draw(_NAMES))
+    return emit(graph, "quantise", x, name=draw(_NAMES), output=draw(st.sampled_from(["q8a", "q8w"])))
 
 
 def _rope(draw: st.DrawFn, graph: Graph, x: Value) -> Value:

@@ -55,6 +55,7 @@ def test_a_value_is_only_replaced_by_one_of_its_type():
 def test_types_print_what_is_not_the_default():
     dim = Dim("T", 1, 8)
     assert str(TensorType((dim, 64), DType.Q8A)) == "tensor<T x 64 x q8a>"
+    assert str(TensorType((dim, 64), DType.Q8W)) == "tensor<T x 64 x q8w>"
     assert str(TensorType((64, 32), DType.Q4_1, paired(32))) == 'tensor<64 x 32 x q4_1, layout = "paired:32">'
 
 

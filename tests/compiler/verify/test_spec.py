@@ -36,12 +36,12 @@ def test_a_small_legal_graph_passes_every_level(level: Level):
 @pytest.mark.parametrize(
     ("level", "body", "message"),
     [
-        (Level.SEMANTIC, "%q = quantise(%x) : tensor<T x 32 x q8a>", "not allowed at level semantic"),
-        (Level.SEMANTIC, '%q = rms_norm(%x, %g) {eps = 1e-05, output = "q8a"} : tensor<T x 32 x q8a>',
+        (Level.SEMANTIC, '%q = quantise(%x) {output = "q8a"} : tensor<T x 32 x q8a>', "not allowed at level semantic"),
+        (Level.SEMANTIC, '%q = rms_norm(%x, %g) {eps = 1e-05, output = "q8w"} : tensor<T x 32 x q8w>',
          "no quantised activations"),
         (Level.QUANTISED, '%y = silu_mul(%x, %x) {output = "f32"} : tensor<T x 32 x f32>', "at level quantised"),
-        (Level.QUANTISED, "%y = linear(%x, %w) : tensor<T x 16 x f32>", "%x must be q8a"),
-        (Level.FUSED, "%y = linear_add(%x, %x, %v) : tensor<T x 32 x f32>", "%x must be q8a"),
+        (Level.QUANTISED, "%y = linear(%x, %w) : tensor<T x 16 x f32>", "%x must be quantised"),
+        (Level.FUSED, "%y = linear_add(%x, %x, %v) : tensor<T x 32 x f32>", "%x must be quantised"),
         (Level.LOWERABLE, "%y = silu(%x) : tensor<T x 32 x f32>", "not allowed at level lowerable"),
         (Level.LOWERABLE, "%y = linear_add(%x, %x, %f) : tensor<T x 32 x f32>", "writes over %x"),
         (Level.LOWERABLE, "%z = add(%x, %x) : tensor<T x 32 x f32>\n%y = linear_add(%x, %z, %f) : tensor<T x 32 x f32>",

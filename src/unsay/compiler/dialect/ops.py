@@ -76,7 +76,7 @@ _HEADS = (Attribute("num_heads", int), Attribute("head_dim", int))
 _KV_HEADS = (Attribute("num_heads", int), Attribute("num_kv_heads", int), Attribute("head_dim", int))
 _ROPE = (Attribute("base", float), Attribute("pairing", str, ("adjacent", "halves")))
 _OUTPUT = Attribute("output", str, ("f32", "q8a"))
-_NORM = (Attribute("eps", float), _OUTPUT)
+_NORM = (Attribute("eps", float), Attribute("output", str, ("f32", "q8w")))
 
 _EPS = (Invariant("eps > 0"),)
 _ROTATES = (Invariant("head_dim > 0 and head_dim % 2 == 0"), Invariant("num_heads > 0"), Invariant("base > 1"))
@@ -110,8 +110,9 @@ OPS: tuple[Op, ...] = (
     Op("silu", ("x",), (), ("y",), shapes.elementwise, "y = x / (1 + exp(-x)) (N10)",
        (), ("y >= -0.2784645427610738",)),
     Op("mul", ("a", "b"), (), ("y",), shapes.elementwise, "y = a * b"),
-    Op("quantise", ("x",), (), ("y",), shapes.quantise, "y = x in blocks of 32, int8 q and f32 scale (N3)", (),
-       ("-127 <= q", "q <= 127", "abs(x - q * scale) <= scale / 2")),
+    Op("quantise", ("x",), (Attribute("output", str, ("q8a", "q8w")),), ("y",), shapes.quantise,
+       "y = x in blocks of 32, integers q up to most = 127 and an f32 scale (N3); 16256 in a wide one of q8w (N3w)",
+       (), ("abs(q) <= most", "abs(x - q * scale) <= scale / 2")),
     Op("select_rows", ("x",), (), ("y",), shapes.select_rows, "y = the rows of x whose logits are wanted"),
     Op("output", ("logits",), (), (), shapes.output, "the result of the step", pure=False),
     Op("qkv", ("x", "wq", "wk", "wv", "bq?", "bk?", "bv?"), (*_KV_HEADS, *_ROPE), ("q", "k", "v"), shapes.qkv,
@@ -127,6 +128,8 @@ OPS: tuple[Op, ...] = (
 
 BY_NAME: dict[str, Op] = {op.name: op for op in OPS}
 assert len(BY_NAME) == len(OPS)
+
+NORMS = frozenset({"rms_norm", "layer_norm"})
 
 
 def emit(

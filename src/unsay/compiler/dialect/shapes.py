@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from unsay.compiler.ir.types import ROW, Dim, Extent, TensorType, paired
+from unsay.compiler.ir.types import DTYPES, ROW, Dim, Extent, TensorType, paired
 from unsay.errors import IrError
-from unsay.isa.formats import FLOAT_WEIGHTS, QUANT_BLOCK, QUANTISED_WEIGHTS, DType
+from unsay.isa.formats import FLOAT_WEIGHTS, QUANT_BLOCK, QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, DType
 
 Types: TypeAlias = Sequence[TensorType]
 Attributes: TypeAlias = Mapping[str, Any]
@@ -36,7 +36,7 @@ def embed(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
 
 
 def rms_norm(types: Types, attributes: Attributes, _dims: Dims) -> Result:
-    """x [T, E] f32, gamma [E] f32 -> [T, E] f32 or q8a"""
+    """x [T, E] f32, gamma [E] f32 -> [T, E] f32 or q8w"""
     x = types[0]
     _activation(x, "x")
     for vector in types[1:]:
@@ -48,7 +48,7 @@ layer_norm = rms_norm
 
 
 def linear(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
-    """x [T, K] f32 or (for a quantised w) q8a, w [N, K], bias [N] f32 -> [T, N] f32, in the layout of w"""
+    """x [T, K] f32 or (for a quantised w) q8a or q8w, w [N, K], bias [N] f32 -> [T, N] f32, in the layout of w"""
     x, w, *biases = types
     return (_product(x, w, biases),)
 
@@ -82,11 +82,11 @@ def elementwise(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
     return (first,)
 
 
-def quantise(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
-    """x [T, K] f32, K a multiple of 32 -> [T, K] q8a"""
+def quantise(types: Types, attributes: Attributes, _dims: Dims) -> Result:
+    """x [T, K] f32, K a multiple of 32 -> [T, K] q8a or q8w"""
     (x,) = types
     _need(x.dtype is DType.F32, "x must be f32, got {}", x)
-    return (_output(x, "q8a"),)
+    return (_output(x, attributes["output"]),)
 
 
 def select_rows(types: Types, _attributes: Attributes, dims: Dims) -> Result:
@@ -145,21 +145,21 @@ def _product(x: TensorType, w: TensorType, biases: Sequence[TensorType]) -> Tens
     num_outputs, num_inputs = w.dims
     _need(x.rank == 2 and x.dims[1] == num_inputs, "x must have {} columns for a w of {}, got {}", num_inputs, w, x)
     _need(x.layout == ROW, "x must be in row layout, got {}", x)
-    quantised = x.dtype is DType.Q8A and w.dtype in QUANTISED_WEIGHTS
-    _need(x.dtype is DType.F32 or quantised, "x must be f32, or q8a for a quantised w, got {} and {}", x, w)
+    quantised = x.dtype in QUANTISED_ACTIVATIONS and w.dtype in QUANTISED_WEIGHTS
+    _need(x.dtype is DType.F32 or quantised, "x must be f32, or q8a or q8w for a quantised w, got {} and {}", x, w)
     for bias in biases:
         _vector(bias, num_outputs, w.layout)
     return TensorType((x.dims[0], num_outputs), DType.F32, w.layout)
 
 
 def _output(x: TensorType, dtype: str) -> TensorType:
-    """x in f32, or as q8a, which needs whole blocks along its last dimension."""
+    """x in f32, or quantised, which needs whole blocks along its last dimension."""
     if dtype == "f32":
         return x
     columns = x.dims[-1]
     whole = isinstance(columns, int) and columns % QUANT_BLOCK == 0
-    _need(whole and x.layout == ROW, "q8a needs a multiple of {} columns in row layout, got {}", QUANT_BLOCK, x)
-    return TensorType(x.dims, DType.Q8A, x.layout, x.device)
+    _need(whole and x.layout == ROW, "{} needs a multiple of {} columns in row layout, got {}", dtype, QUANT_BLOCK, x)
+    return TensorType(x.dims, DTYPES[dtype], x.layout, x.device)
 
 
 def _rotated(x: TensorType, num_heads: int, head_dim: int, pairing: str) -> None:

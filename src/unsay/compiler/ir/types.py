@@ -2,7 +2,7 @@
 
     tensor<T x 576 x f32>                           T is a dimension of the graph, with a range
     tensor<576 x 576 x q4_1, layout = "paired:64">  a weight [N, K]: rows of each head of 64 reordered for RoPE
-    tensor<T x 576 x q8a, device = "cpu">           quantised activations (isa/formats.py)
+    tensor<T x 576 x q8w, device = "cpu">           quantised activations (isa/formats.py)
 
 `layout` is how the last dimension of an activation, or the rows of a weight, are ordered:
 

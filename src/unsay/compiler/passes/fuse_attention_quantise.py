@@ -1,6 +1,6 @@
 """Attention that writes its result quantised.
 
-    quantise(attention(q, k, v) {output = "f32"})   ->   attention(q, k, v) {output = "q8a"}
+    quantise(attention(q, k, v) {output = "f32"}) {output = "q8a"}   ->   attention(q, k, v) {output = "q8a"}
 
 where nothing else reads the result and the head size is a multiple of 32, so that a block of 32 lies inside a head.
 """
@@ -20,7 +20,7 @@ def fuse_attention_quantise(graph: Graph) -> int:
 
 def _fuse(graph: Graph, operation: Operation) -> bool:
     attention = made_by(operation.operands[0], "attention")
-    if attention is None or attention.integer("head_dim") % QUANT_BLOCK:
+    if attention is None or attention.integer("head_dim") % QUANT_BLOCK or operation.string("output") != "q8a":
         return False
     attributes = {**attention.attributes, "output": "q8a"}
     result = emit(graph, "attention", *attention.operands, name=operation.result.name, before=operation, **attributes)

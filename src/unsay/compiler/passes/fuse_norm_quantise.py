@@ -1,8 +1,8 @@
 """A norm that writes its result quantised.
 
-    quantise(norm(x, ...) {output = "f32"})   ->   norm(x, ...) {output = "q8a"}        norm: rms_norm or layer_norm
+    quantise(norm(x, ...) {output = "f32"}) {output = "q8w"}   ->   norm(x, ...) {output = "q8w"}
 
-where nothing else reads the norm's result.
+where norm is rms_norm or layer_norm, and nothing else reads its result.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def fuse_norm_quantise(graph: Graph) -> int:
 def _fuse(graph: Graph, operation: Operation) -> bool:
     x = operation.operands[0]
     norm = made_by(x, "rms_norm") or made_by(x, "layer_norm")
-    if norm is None:
+    if norm is None or operation.string("output") != "q8w":
         return False
-    attributes = {**norm.attributes, "output": "q8a"}
+    attributes = {**norm.attributes, "output": "q8w"}
     result = emit(graph, norm.kind, *norm.operands, name=operation.result.name, before=operation, **attributes)
     graph.substitute(operation, (result,))
     erase_dead(graph, norm)

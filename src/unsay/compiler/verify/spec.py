@@ -15,11 +15,11 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from unsay.compiler.dialect import verifier
-from unsay.compiler.dialect.ops import BY_NAME, OPS
+from unsay.compiler.dialect.ops import BY_NAME, NORMS, OPS
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.types import ROW
 from unsay.errors import IrError
-from unsay.isa.formats import QUANTISED_WEIGHTS, ROW_GROUP, DType
+from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP
 
 
 class Level(IntEnum):
@@ -42,7 +42,6 @@ _OPERATIONS: dict[Level, frozenset[str]] = {
     Level.LOWERABLE: _FUSED - {"silu", "mul"},
 }
 
-_NORMS = frozenset({"rms_norm", "layer_norm"})
 _PRODUCTS = {"linear": ((0, 1),), "linear_add": ((1, 2),), "qkv": ((0, 1),), "ffn": ((1, 2),)}
 """Operations with a matrix product: pairs of (activation, weight) operand."""
 
@@ -96,7 +95,7 @@ def _one_result(graph: Graph) -> None:
 
 def _no_quantised_activations(graph: Graph) -> None:
     for operation in graph.operations:
-        if any(value.type.dtype is DType.Q8A for value in operation.results):
+        if any(value.type.dtype in QUANTISED_ACTIVATIONS for value in operation.results):
             _refuse(operation, "no quantised activations at level semantic")
 
 
@@ -104,8 +103,9 @@ def _operands_quantised(graph: Graph) -> None:
     for operation in graph.operations:
         for x, w in _PRODUCTS.get(operation.kind, ()):
             quantised = operation.operands[w].type.dtype in QUANTISED_WEIGHTS
-            if quantised != (operation.operands[x].type.dtype is DType.Q8A):
-                _refuse(operation, f"%{operation.operands[x].name} must be q8a exactly when the weight is quantised")
+            if quantised != (operation.operands[x].type.dtype in QUANTISED_ACTIVATIONS):
+                name = operation.operands[x].name
+                _refuse(operation, f"%{name} must be quantised, q8a or q8w, exactly when the weight is")
 
 
 def _in_place_is_safe(graph: Graph) -> None:
@@ -129,7 +129,7 @@ def _memory_is_plain(graph: Graph) -> None:
     """select_rows has no memory of its own, q, k, v of a qkv share one tensor, logits are written by a product."""
     for operation in graph.operations:
         users = [user.kind for value in operation.results for user in value.uses]
-        if operation.kind == "select_rows" and not set(users) <= _NORMS:
+        if operation.kind == "select_rows" and not set(users) <= NORMS:
             _refuse(operation, f"only norms can read selected rows, got {users}")
         if operation.kind == "qkv" and set(users) - {"attention"}:
             _refuse(operation, f"only attention can read q, k and v, got {users}")
