@@ -2,16 +2,22 @@
 
 Floating point stays as written: no fast-math flag is ever emitted, denormals are IEEE, nothing is contracted;
 "no-builtins" keeps LLVM from turning a loop into a call of memset or memcpy, which nothing here could resolve.
+
+An error in one of LLVM's back ends ends the process, so code for a target that is not this machine's is made in a
+process of its own: `python -m unsay.compiler.codegen.llvm TARGET`, IR text in, object file out.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 
 import llvmlite.binding as llvm
 
 from unsay.compiler.codegen.elf import link
-from unsay.isa.targets import Target
+from unsay.errors import TargetError
+from unsay.isa.targets import Target, find_target
 
 ATTRIBUTES = (
     'attributes #0 = { nounwind "no-builtins" "denormal-fp-math"="ieee,ieee" "no-trapping-math"="true" '
@@ -25,15 +31,37 @@ _KEEP_ORDER = ("--pre-RA-sched=source", "--enable-misched=false")
 
 
 def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """(position-independent code, entry offsets) of IR text; LLVM's own words are raised if it does not parse."""
-    machine = _target_machine(target)
-    return link(machine.emit_object(_optimised(text, machine, target)))
+    """(position-independent code, entry offsets) of IR text; LLVM's own words are raised if it does not parse.
+
+    Raises TargetError if LLVM fails for a target other than this machine's.
+    """
+    return link(_object(text, target) if _is_native(target) else _object_from_process(text, target))
 
 
 def assembly(text: str, target: Target) -> str:
     """Assembly of IR text, as a person or a test would read it."""
     machine = _target_machine(target)
     return machine.emit_assembly(_optimised(text, machine, target))
+
+
+def _object(text: str, target: Target) -> bytes:
+    machine = _target_machine(target)
+    return machine.emit_object(_optimised(text, machine, target))
+
+
+def _object_from_process(text: str, target: Target) -> bytes:
+    command = [sys.executable, "-m", __name__, target.name]
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise TargetError(f"LLVM cannot make {target.name} code: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def _is_native(target: Target) -> bool:
+    """Whether this machine has every feature the target asks LLVM for beyond x86-64-v3."""
+    features: dict[str, bool] = dict(llvm.get_host_cpu_features())
+    wanted = [word[1:] for word in target.llvm_features.split(",") if word.startswith("+")]
+    return llvm.get_process_triple().startswith("x86_64") and all(features.get(name) for name in ["avx2", *wanted])
 
 
 def _optimised(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.ModuleRef:
@@ -62,3 +90,7 @@ def _initialize() -> None:
     llvm.initialize_native_asmparser()
     for option in _KEEP_ORDER:
         llvm.set_option("unsay", option)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(_object(sys.stdin.buffer.read().decode(), find_target(sys.argv[1])))
