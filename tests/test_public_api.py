@@ -24,12 +24,15 @@ def public_members(kind: type) -> list[str]:
 def test_the_members_of_a_session_are_pinned() -> None:
     assert public_members(unsay.Session) == [
         "answer", "answer_ids", "append", "checkout", "close", "correction", "diff", "finish", "fork", "generate",
-        "history", "inject", "interrupt", "logits", "redo", "rollback", "stream", "token_ids", "undo", "user",
+        "history", "inject", "interrupt", "logits", "redo", "restored", "rollback", "stream", "token_ids", "undo",
+        "user",
     ]  # fmt: skip
 
 
 def test_the_members_of_a_model_are_pinned() -> None:
-    assert public_members(unsay.Model) == ["close", "detokenize", "generate", "logits", "session", "spec", "tokenize"]
+    assert public_members(unsay.Model) == [
+        "close", "detokenize", "generate", "logits", "restore", "session", "spec", "tokenize",
+    ]  # fmt: skip
 
 
 def test_the_signatures_of_the_design_are_pinned() -> None:

@@ -18,6 +18,7 @@ from unsay.image import ImageFiles, ModelSpec, VocabSpec
 from unsay.kv.pages import PagePool
 from unsay.kv.tree import KvTree
 from unsay.runtime.executor import Executor
+from unsay.session.journal import Journal, load_session, settings_of
 from unsay.session.session import Session
 from unsay.session.template import ChatTemplate
 from unsay.session.textstream import TextStream
@@ -28,6 +29,7 @@ from unsay.vm.context import Context
 if TYPE_CHECKING:
     from unsay.core import Progress
     from unsay.runtime.image import Image
+    from unsay.session.log import SessionLog
 
 _POOL_CONTEXTS = 4
 """Whole contexts the KV pool holds by default. Memory is taken only where it is written."""
@@ -111,13 +113,30 @@ class Model:
         """Shape of the model."""
         return self._executor.spec
 
-    def session(self, system: str | None = None, params: SamplingParams | None = None, **fields: Any) -> Session:
-        """A new conversation. system: the system message. params, or single fields of SamplingParams, as seed=7."""
+    def session(
+        self,
+        system: str | None = None,
+        params: SamplingParams | None = None,
+        log: SessionLog | None = None,
+        **fields: Any,
+    ) -> Session:
+        """A new conversation. system: the system message. params, or single fields of SamplingParams, as seed=7.
+
+        log: a `session.log.SessionLog`; what is said and done is then on the disk before it is acknowledged.
+        """
         self._check_open()
         merged = changed(params or SamplingParams(), fields)
         validate(merged, self.tokenizer.vocab_size)
         turns = Turns(self._template, self.tokenizer, system)
-        return Session(self.engine, self.tokenizer, turns, Context(self.tree.root()), merged)
+        journal = None if log is None else Journal.begin(log, settings_of(system, merged))
+        return Session(self.engine, self.tokenizer, turns, Context(self.tree.root()), merged, journal)
+
+    def restore(self, log: SessionLog, session: str) -> Session:
+        """A conversation as its log left it, with its history; `SessionLog.sessions()` names them."""
+        self._check_open()
+        saved = load_session(log, session)
+        turns = Turns(self._template, self.tokenizer, saved.system)
+        return Session.restored(self.engine, self.tokenizer, turns, self.tree, saved)
 
     def generate(self, token_ids: Iterable[int], params: SamplingParams | None = None) -> Iterator[TokenEvent]:
         """What follows a context of token ids, token by token. Nothing is held before the first is asked for.

@@ -108,23 +108,29 @@ class History:
         context.abort(length, payload)
         return context
 
+    def restore(self, nodes: list[Node], current: int) -> None:
+        """Take over the entries of a log, each with its fork."""
+        self.nodes = nodes
+        self.current = nodes[current]
+        self._growing = []
+
     def find(self, number: object) -> Node:
         """The node of this number; RequestError names the valid ones."""
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self.nodes):
             raise RequestError(f"no history entry {number!r}: there are 0..{len(self.nodes) - 1}, see history()")
         return self.nodes[number]
 
-    def undo(self) -> Node:
-        """The entry before the current one."""
-        if self.current.parent is None:
+    def undo(self, node: Node) -> Node:
+        """The entry before this one."""
+        if node.parent is None:
             raise RequestError("nothing to undo: this is the beginning of the session")
-        return self.current.parent
+        return node.parent
 
-    def redo(self) -> Node:
-        """The entry that was undone last from here."""
-        if self.current.redo is None:
+    def redo(self, node: Node) -> Node:
+        """The entry after this one that was current last."""
+        if node.redo is None:
             raise RequestError("nothing to redo: nothing was undone from here")
-        return self.current.redo
+        return node.redo
 
     def release(self) -> None:
         """Give every kept fork back."""

@@ -13,7 +13,7 @@ verb left. Other threads get SessionBusyError, except for `interrupt`, after whi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -22,8 +22,11 @@ from unsay.engine.engine import Engine
 from unsay.engine.request import Request
 from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError, SessionBusyError
+from unsay.kv.tree import KvTree
 from unsay.session.correction import Correction, Stopwatch
 from unsay.session.history import Entry, History, Node, Place
+from unsay.session.journal import Journal, Saved, restore_history, settings_of
+from unsay.session.replay import Verb
 from unsay.session.text import Diff, answer_text, diff_of, find_before
 from unsay.session.textstream import TextStream
 from unsay.session.tokenizer import Tokenizer
@@ -51,7 +54,15 @@ class Session:
     "interrupt"), None while it is open.
     """
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, turns: Turns, context: Context, params: SamplingParams):
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        turns: Turns,
+        context: Context,
+        params: SamplingParams,
+        journal: Journal | None = None,
+    ) -> None:
         self.params = params
         self._engine = engine
         self._tokenizer = tokenizer
@@ -60,10 +71,21 @@ class Session:
         self._place = Place(context.length, answer_start=0, has_turns=False)
         self._ids: list[int] | None = None
         self._carry = ""
+        self._journal = journal
         self._run: Run | None = None
         self._history = History("start", self._place)
         self._stopwatch = Stopwatch()
         self._lock = threading.RLock()
+
+    @classmethod
+    def restored(cls, engine: Engine, tokenizer: Tokenizer, turns: Turns, tree: KvTree, saved: Saved) -> Session:
+        """A session as its log left it. Its tokens are computed again, exactly, when they are needed."""
+        history, context, place = restore_history(tree, saved.state)
+        session = cls(engine, tokenizer, turns, context, saved.params, saved.journal)
+        session._history = history
+        session._place = place
+        saved.journal.resume(place)
+        return session
 
     # What is there
 
@@ -122,7 +144,7 @@ class Session:
                 ids = ids if self._place.length else self._tokenizer.with_bos(ids)
             else:
                 ids = self._without_second_end(self._turns.next(text))
-            self._grow("user", ids, opens_answer=True, has_turns=True)
+            self._grow(Verb.USER, ids, opens_answer=True, has_turns=True)
 
     def append(self, text: str, special: bool = False) -> None:
         """Add raw text, without a template; the answer begins after it. special: names of special tokens count."""
@@ -131,7 +153,7 @@ class Session:
             self._settle()
             ids = self._tokenizer.encode(text, special)
             ids = ids if self._place.length else self._tokenizer.with_bos(ids)
-            self._grow("append", ids, opens_answer=True, has_turns=self._place.has_turns)
+            self._grow(Verb.APPEND, ids, opens_answer=True, has_turns=self._place.has_turns)
 
     def inject(self, text: str) -> None:
         """Put literal text into the answer where it stands; the next token continues it. An ended answer is open again.
@@ -145,7 +167,7 @@ class Session:
             self._reopen()
             ids = self._tokenizer.encode(self._carry + text)
             kept = self._place.length
-            self._grow("inject", ids, opens_answer=False, has_turns=self._place.has_turns)
+            self._grow(Verb.INJECT, ids, opens_answer=False, has_turns=self._place.has_turns)
             self._stopwatch.inject(kept, len(ids), started)
 
     def stream(self, max_tokens: int | None = None, **params: Any) -> Iterator[TokenEvent]:
@@ -212,6 +234,8 @@ class Session:
         run.text += event.text
         stop = run.params.stop if event.finish == "stop" else ()
         self._place = place._replace(length=place.length + 1, finish=event.finish, stop=stop)
+        if self._journal is not None and self._journal.is_behind(self._place):
+            self._log_answer()
         self._carry = ""
 
     def _close_run(self, run: Run) -> None:
@@ -219,6 +243,7 @@ class Session:
             if self._run is run:
                 self._pause()
                 self._end_run()
+                self._log_answer()
 
     # Stopping and taking back
 
@@ -239,6 +264,7 @@ class Session:
             self._end_run()
             if self._place.finish is None:
                 self._place = self._place._replace(finish="interrupt")
+            self._log_answer(Verb.INTERRUPT)
         return True
 
     def rollback(self, to: int | None = None, *, before: str | None = None) -> int:
@@ -253,7 +279,7 @@ class Session:
             self._settle()
             index, carry = self._rollback_index(to, before)
             target = self._place.answer_start + index
-            dropped = self._truncate(target, "rollback")
+            dropped = self._truncate(target, Verb.ROLLBACK)
             self._carry = carry
             self._stopwatch.rollback(target, dropped, perf_counter() - started)
             return index
@@ -266,16 +292,19 @@ class Session:
             return find_before(self._tokenizer, self.answer_ids, before)
         return check_position(to, (0, place.length - place.answer_start), "rollback position"), ""
 
-    def _truncate(self, target: int, verb: str) -> int:
+    def _truncate(self, target: int, verb: Verb) -> int:
         """Keep `target` tokens of the context, as an entry of its own; returns how many were dropped."""
         context = self._open_context()
         dropped = self._all_ids()[target : self._place.length]
         self._enter_sampled()
+        place = self._place._replace(length=target, finish=None, stop=())
+        if self._journal is not None:
+            self._journal.verb(verb, target, (), place)
         before = self._history.keep(context)
         context.abort(target)
         del self._all_ids()[target:]
-        self._place = self._place._replace(length=target, finish=None, stop=())
-        self._history.add(verb, dropped, self._place, dropped_from=before)
+        self._place = place
+        self._history.add(verb, dropped, place, dropped_from=before)
         return len(dropped)
 
     def fork(self) -> Session:
@@ -283,7 +312,8 @@ class Session:
         with self._lock:
             context = self._settle()
             self._enter_sampled()
-            child = Session(self._engine, self._tokenizer, self._turns, context.fork(), self.params)
+            journal = self._journal and self._journal.fork(self._settings(), self._place.length)
+            child = Session(self._engine, self._tokenizer, self._turns, context.fork(), self.params, journal)
             child._place = self._place
             child._carry = self._carry
             child._history = History("fork", self._place)
@@ -293,18 +323,18 @@ class Session:
 
     def undo(self, steps: int = 1) -> None:
         """Be as before the last verb; the tokens sampled since the last verb count as one. Exact, and O(1)."""
-        self._walk(steps, History.undo)
+        self._walk(steps, Verb.UNDO, History.undo)
 
     def redo(self, steps: int = 1) -> None:
         """Take an undo back."""
-        self._walk(steps, History.redo)
+        self._walk(steps, Verb.REDO, History.redo)
 
     def checkout(self, number: int) -> None:
         """Be as at an entry of `history()`."""
         with self._lock:
             self._settle()
             self._enter_sampled()
-            self._go_to(self._history.find(number))
+            self._go_to([self._history.find(number)], Verb.CHECKOUT, number)
 
     def history(self) -> list[Entry]:
         """Everything that happened, also what was undone."""
@@ -322,24 +352,29 @@ class Session:
             old = (new.parent or new) if a is None else self._history.find(a)
             return diff_of(self._tokenizer, self._ids_at(old), self._ids_at(new))
 
-    def _walk(self, steps: int, step: Any) -> None:
+    def _walk(self, steps: int, verb: Verb, step: Callable[[History, Node], Node]) -> None:
         check_position(steps, (1, 2**31 - 1), "number of steps")
         with self._lock:
             self._settle()
             self._enter_sampled()
+            path = [self._history.current]
             for _ in range(steps):
-                self._go_to(step(self._history))
+                path.append(step(self._history, path[-1]))
+            self._go_to(path[1:], verb, steps)
 
-    def _go_to(self, node: Node) -> None:
-        """Leave the context for the one of an entry."""
-        context = self._open_context()
+    def _go_to(self, path: list[Node], verb: Verb, number: int) -> None:
+        """Leave the context for that of the last entry of a path."""
+        context, node = self._open_context(), path[-1]
+        if self._journal is not None:
+            self._journal.walk(verb, number, node.place)
         self._history.keep(context)
         self._context = self._history.context_at(node, node.place.length)
         context.release()
         self._ids = None
         self._carry = ""
         self._place = node.place
-        self._history.move_to(node)
+        for passed in path:
+            self._history.move_to(passed)
 
     def _ids_at(self, node: Node) -> list[int]:
         if node.kept is None:
@@ -356,7 +391,15 @@ class Session:
         """Enter what was delivered since the last entry."""
         at = self._history.current.place
         if self._place.length != at.length:
-            self._history.add("answer", self._all_ids()[at.length : self._place.length], self._place)
+            self._log_answer()
+            self._history.add(Verb.ANSWER, self._all_ids()[at.length : self._place.length], self._place)
+
+    def _log_answer(self, verb: Verb = Verb.ANSWER) -> None:
+        if self._journal is not None:
+            self._journal.answer(self._all_ids(), self._place, verb)
+
+    def _settings(self) -> dict[str, Any]:
+        return settings_of(self._turns.system, self.params)
 
     # The end
 
@@ -415,14 +458,18 @@ class Session:
         ids = self._all_ids()
         is_ended = place.length > place.answer_start and ids[place.length - 1] in self._tokenizer.eos_ids
         if place.finish == "stop" and is_ended:
-            self._truncate(place.length - 1, "reopen")
+            self._truncate(place.length - 1, Verb.REOPEN)
         else:
             self._place = place._replace(finish=None, stop=())
 
-    def _grow(self, verb: str, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
+    def _grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
         context = self._open_context()
-        self._check_room(len(ids) + 1, f"the {verb} text and one token of answer")
+        self._check_room(len(ids) + 1, f"the {verb.value} text and one token of answer")
         self._enter_sampled()
+        length = self._place.length + len(ids)
+        place = Place(length, length if opens_answer else self._place.answer_start, has_turns)
+        if self._journal is not None:
+            self._journal.verb(verb, self._place.length, ids, place)
         self._all_ids().extend(ids)
         at = self._history.current
         if at.dropped_from is not None and at.place == self._place:
@@ -430,11 +477,9 @@ class Session:
             context.release()
         else:
             context.append(ids)
-        length = self._place.length + len(ids)
-        answer_start = length if opens_answer else self._place.answer_start
-        self._place = Place(length, answer_start, has_turns)
+        self._place = place
         self._carry = ""
-        self._history.add(verb, ids, self._place)
+        self._history.add(verb, ids, place)
 
     def _without_second_end(self, ids: list[int]) -> list[int]:
         """The ids that close a turn, without its end token if the answer has it already."""

@@ -1,0 +1,136 @@
+"""What a session writes into its log, and how it is made again from there.
+
+A verb is on the disk before it changes anything. Tokens of an answer follow a page (16) at a time and when the answer
+pauses: what a crash can lose of them, the seed makes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unsay.core import PAGE_TOKENS, SamplingParams
+from unsay.kv.tree import KvTree
+from unsay.session.history import History, Node, Place
+from unsay.session.log import SessionLog
+from unsay.session.replay import Event, State, Verb, replay
+from unsay.vm.context import Context
+
+
+class Journal:
+    """One session's place in a log. num_events: how many the session has there."""
+
+    def __init__(self, log: SessionLog, session: str, num_events: int) -> None:
+        self.session = session
+        self._log = log
+        self._num_events = num_events
+        self._length = 0
+
+    @classmethod
+    def begin(cls, log: SessionLog, settings: dict[str, Any]) -> Journal:
+        """A new session in the log."""
+        return cls(log, log.create(settings), 0)
+
+    def fork(self, settings: dict[str, Any], length: int) -> Journal:
+        """A new session that starts where this one is."""
+        child = Journal(self._log, self._log.fork(self.session, settings), 0)
+        child._length = length
+        return child
+
+    def verb(self, verb: Verb, kept: int, ids: Sequence[int], place: Place) -> None:
+        """The context becomes its first `kept` tokens and `ids`."""
+        self._write(_event(verb, kept, ids, place))
+        self._length = kept + len(ids)
+
+    def walk(self, verb: Verb, number: int, place: Place) -> None:
+        """An undo or redo of `number` steps, or a checkout of that entry, to `place`."""
+        self._write(Event(verb, number=number))
+        self._length = place.length
+
+    def answer(self, ids: Sequence[int], place: Place, verb: Verb = Verb.ANSWER) -> None:
+        """The answer has grown to `place`. ids: every token of the context."""
+        if place.length > self._length or verb is Verb.INTERRUPT:
+            self._write(_event(verb, self._length, ids[self._length : place.length], place))
+            self._length = place.length
+
+    def is_behind(self, place: Place) -> bool:
+        """Whether a page of tokens is not in the log yet."""
+        return place.length - self._length >= PAGE_TOKENS
+
+    def resume(self, place: Place) -> None:
+        """The log has everything up to `place`."""
+        self._length = place.length
+
+    def _write(self, event: Event) -> None:
+        self._num_events = self._log.append(self.session, [event], self._num_events)
+
+
+def settings_of(system: str | None, params: SamplingParams) -> dict[str, Any]:
+    """What a session is made with, as the log keeps it."""
+    return {"system": system, "params": asdict(params)}
+
+
+def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams]:
+    """The system message and parameters of a session of the log."""
+    fields = dict(settings["params"])
+    fields["logit_bias"] = {int(token_id): bias for token_id, bias in fields["logit_bias"].items()}
+    fields["stop"] = tuple(fields["stop"])
+    return settings["system"], SamplingParams(**fields)
+
+
+def restore_history(tree: KvTree, state: State) -> tuple[History, Context, Place]:
+    """The history a log describes, a context with every token pending, and where the session stands."""
+    history = History("start", _place(state.entries[0][0]))
+    history.restore(_nodes(tree, state), state.current)
+    context = history.context_at(history.current, history.current.place.length)
+    if state.growing is not None:
+        context.append(state.growing.token_ids)
+        return history, context, _place(state.growing)
+    return history, context, history.current.place
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A session of a log: how it was made, what it is, and the journal that goes on with it."""
+
+    system: str | None
+    params: SamplingParams
+    state: State
+    journal: Journal
+
+
+def load_session(log: SessionLog, session: str) -> Saved:
+    """Read a session; RequestError if the log has none of this id."""
+    state = replay(log.events(session))
+    (logged,) = (logged for logged in log.sessions() if logged.id == session)
+    return Saved(*read_settings(logged.settings), state, Journal(log, session, logged.num_events))
+
+
+def _nodes(tree: KvTree, state: State) -> list[Node]:
+    """The entries. One that a later entry only adds to is a prefix of that one's tokens, and shares its fork."""
+    nodes: list[Node] = []
+    for number, (event, parent) in enumerate(state.entries):
+        verb = event.verb.value if number or event.verb is Verb.FORK else "start"
+        nodes.append(
+            Node(number, None if parent is None else nodes[parent], verb, list(event.token_ids), _place(event))
+        )
+    for node in reversed(nodes):
+        if node.kept is None:
+            node.kept = Context(tree.root())
+            node.kept.append(state.ids_at(node.number))
+            node.kept.branch.park()
+        if node.parent is not None and state.entries[node.number][0].kept >= node.parent.place.length:
+            node.parent.kept = node.parent.kept or node.kept
+    for number, following in state.redo.items():
+        nodes[number].redo = nodes[following]
+    return nodes
+
+
+def _event(verb: Verb, kept: int, ids: Sequence[int], place: Place) -> Event:
+    return Event(verb, kept, tuple(ids), place.answer_start, place.has_turns, place.finish, place.stop)
+
+
+def _place(event: Event) -> Place:
+    length = event.kept + len(event.token_ids)
+    return Place(length, event.answer_start, event.has_turns, event.finish, event.stop)
