@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import numpy as np
@@ -10,64 +11,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unsay.errors import PositionError, RequestError
+from unsay.kv.pages import PagePool
+from unsay.kv.tree import KvTree
 from unsay.vm.context import Context
 
+TREE = KvTree(PagePool(4096, 256))
 
-class ListBranch:
-    """A branch as a list: what the KV tree means, without its pages."""
 
-    def __init__(self, token_ids=()):
-        self.ids = list(token_ids)
-
-    @property
-    def length(self):
-        return len(self.ids)
-
-    def fork(self):
-        return ListBranch(self.ids)
-
-    def truncate(self, length):
-        assert 0 <= length <= len(self.ids)
-        del self.ids[length:]
-
-    def commit(self, token_ids):
-        self.ids.extend(token_ids)
-
-    def token_at(self, index):
-        return self.ids[index]
-
-    def release(self):
-        self.ids.clear()
+@pytest.fixture(autouse=True)
+def _tree_stays_sound():
+    yield
+    gc.collect()
+    TREE.check()
+    assert TREE.pool.num_used == 0
 
 
 def running(computed, pending=()):
-    context = Context(ListBranch(computed))
+    branch = TREE.root()
+    branch.reserve(len(computed))
+    branch.commit(list(computed))
+    context = Context(branch)
     context.append(pending)
     return context
 
 
+def computed(context):
+    return context.branch.token_ids()
+
+
 def tokens(context):
-    return context.branch.ids + context.pending
+    return computed(context) + context.pending
 
 
 def test_abort_keeps_the_target_and_appends_the_payload():
     context = running(range(10), [10])
     context.abort(4, [70, 71])
-    assert context.branch.ids == [0, 1, 2, 3] and context.pending == [70, 71]
+    assert computed(context) == [0, 1, 2, 3] and context.pending == [70, 71]
 
 
 def test_abort_without_payload_computes_the_last_kept_token_again():
     context = running(range(10))
     context.abort(4)
-    assert context.branch.ids == [0, 1, 2] and context.pending == [3]
+    assert computed(context) == [0, 1, 2] and context.pending == [3]
     context.abort(4)
-    assert context.branch.ids == [0, 1, 2] and context.pending == [3]
+    assert computed(context) == [0, 1, 2] and context.pending == [3]
 
 
 def test_abort_into_the_pending_tokens_keeps_what_is_computed():
     context = running(range(4), [4, 5, 6])
     context.abort(6, [9])
-    assert context.branch.ids == [0, 1, 2, 3] and context.pending == [4, 5, 9]
+    assert computed(context) == [0, 1, 2, 3] and context.pending == [4, 5, 9]
 
 
 def test_abort_to_zero_leaves_nothing():
@@ -138,8 +131,9 @@ def test_fork_is_independent_of_its_parent():
 
 def test_commit_moves_pending_tokens_into_the_branch():
     context = running([1], [2, 3])
+    context.branch.reserve(2)
     context.commit(1)
-    assert context.branch.ids == [1, 2] and context.pending == [3]
+    assert computed(context) == [1, 2] and context.pending == [3]
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(0, 200))

@@ -182,8 +182,16 @@ def _to_f32(dtype: DType, raw: NDArray[np.uint8]) -> Float32Array:
     return raw.view(np.float16 if dtype is DType.F16 else np.float32).astype(np.float32)
 
 
+def _check_weight(weight: Tensor) -> None:
+    """Before anything is computed: a format that weights have, and bytes that are all there."""
+    if weight.dtype not in QUANTISED_WEIGHTS | FLOAT_WEIGHTS:
+        raise MachineError(f"a tensor of {weight.dtype.name} where a weight matrix is needed")
+    weight.bytes(weight_bytes(weight.dtype, weight.dims[0], weight.num_columns))
+
+
 def embedding(weight: Tensor, token_ids: NDArray[np.int32]) -> Float32Array:
     """N11: the rows `token_ids` of a matrix [V, E], f32 [T, E]."""
+    _check_weight(weight)
     if token_ids.size and not 0 <= token_ids.min() <= token_ids.max() < weight.dims[0]:
         raise MachineError(f"token ids {token_ids.min()}..{token_ids.max()}, the vocabulary is 0..{weight.dims[0] - 1}")
     groups, lanes = token_ids // ROW_GROUP, token_ids % ROW_GROUP
@@ -200,7 +208,7 @@ def product(x: Tensor, weight: Tensor, batch: Batch) -> Float32Array:
     """N4, N5: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero."""
     if x.num_columns != weight.num_columns:
         raise MachineError(f"x has {x.num_columns} columns, the weight matrix {weight.num_columns}")
-    weight.bytes(weight_bytes(weight.dtype, weight.dims[0], weight.num_columns))
+    _check_weight(weight)
     num_tokens = x.num_rows(batch)
     out = np.zeros((num_tokens, padded_rows(weight.dims[0])), np.float32)
     for groups in _chunks(out.shape[1] // ROW_GROUP, num_tokens) if num_tokens else ():
