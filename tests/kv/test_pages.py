@@ -8,38 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kv.test_tree import resident_bytes
 from unsay.errors import RequestError
 from unsay.kv.pages import PagePool
 
 PAGE_BYTES = 64 * mmap.PAGESIZE
 
 
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * mmap.PAGESIZE
-
-
 def test_an_unused_pool_takes_no_memory() -> None:
-    before = _resident_bytes()
+    before = resident_bytes()
     pool = PagePool(PAGE_BYTES, 100_000)
     assert pool.memory.shape == (100_000, PAGE_BYTES)
-    assert _resident_bytes() - before < 2 << 20
+    assert resident_bytes() - before < 2 << 20
 
 
-def test_freed_pages_go_back_to_the_system() -> None:
+def test_cooled_pages_take_no_memory_and_can_be_used_again() -> None:
     pool = PagePool(PAGE_BYTES, 512)
-    before = _resident_bytes()
+    before = resident_bytes()
     pages = [pool.allocate() for _ in range(512)]
     pool.memory[:] = 1
-    full = _resident_bytes()
+    full = resident_bytes()
     for page in pages:
         assert page is not None
         pool.free(page)
+    while (page := pool.take_excess()) is not None:
+        pool.discard(page)
+        pool.put_cold(page)
     assert full - before > 500 * PAGE_BYTES
-    assert _resident_bytes() - before < 16 * PAGE_BYTES
-    pool.trim()
-    assert pool.num_warm == 0
-    assert _resident_bytes() - before < 4 * PAGE_BYTES
+    assert resident_bytes() - before < 16 * PAGE_BYTES
+    assert 0 < pool.num_warm < 16
+    assert {pool.allocate() for _ in range(512)} == set(range(512))
 
 
 def test_allocate_returns_none_when_full_and_works_again_after_a_free() -> None:

@@ -22,6 +22,12 @@ def make_tree(capacity: int = 64) -> KvTree:
     return KvTree(PagePool(mmap.PAGESIZE, capacity))
 
 
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * mmap.PAGESIZE
+
+
 def row_value(prefix: Sequence[int]) -> int:
     """What a row holds: like keys and values, a function of the ids up to and with its own."""
     return hash(tuple(prefix)) % 251 + 1
@@ -277,6 +283,29 @@ def test_ancestors_are_found_at_every_length() -> None:
         fork = branch.fork()
         fork.truncate(target)
         assert fork.token_ids() == list(range(target))
+
+
+def test_released_branches_give_memory_back_to_the_system() -> None:
+    tree = KvTree(PagePool(64 * mmap.PAGESIZE, 256))
+    before = resident_bytes()
+    branch = tree.root()
+    branch.reserve(250 * PAGE_TOKENS)
+    tree.pool.memory[branch.page_table()] = 1
+    branch.commit(range(250 * PAGE_TOKENS))
+    full = resident_bytes()
+    branch.release()
+    assert full - before > 240 * tree.pool.page_bytes
+    assert resident_bytes() - before < 20 * tree.pool.page_bytes
+
+
+def test_tokens_after_a_long_rollback_give_its_memory_back_bit_by_bit() -> None:
+    tree = make_tree(capacity=100)
+    branch = filled(tree, range(100 * PAGE_TOKENS))
+    branch.truncate(PAGE_TOKENS)
+    assert tree.pool.num_warm == 99
+    for number in range(120):
+        fill(branch, [number])
+    assert tree.pool.num_warm < 16
 
 
 def test_a_full_pool_changes_nothing() -> None:

@@ -131,6 +131,7 @@ class Branch:
                 self._fill_tip(ids[:num_taken])
                 ids = ids[num_taken:]
             self._close_reservation()
+        self.tree.trim(max_pages=1)
 
     def page_table(self) -> Int32Array:
         """int32 [pages]: the pages of rows 0..length+reserved. A view, valid until the branch changes."""
@@ -168,6 +169,7 @@ class Branch:
                 self._let_go()
             self.state = State.RELEASED
             self.lost_ids = ()
+        self.tree.trim()
 
     def drop(self) -> None:
         """Give up the pages of a parked branch, keep its ids. The lock is held."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +13,20 @@ from unsay.errors import RequestError
 
 _MAP_NORESERVE = 0x4000
 _NUM_WARM_PAGES = 8
-"""Freed pages kept committed, so that a rollback followed by the same number of tokens faults nothing in."""
+"""Freed pages kept committed, so that what is sampled after a rollback faults nothing in."""
+
+_madvise = ctypes.CDLL(None, use_errno=True).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class PagePool:
     """`capacity_pages` pages of `page_bytes`, each free or in use; the caller serialises the calls (kv.tree's lock).
 
-    memory: uint8 [capacity, page_bytes]. A page never used, and a freed one beyond the few kept warm, takes no
-    memory of the machine and reads zero; a page allocated again may hold the bytes of its last life.
+    memory: uint8 [capacity, page_bytes]. num_used: pages allocated and not freed. A page never used takes no memory of
+    the machine. A freed one is warm: it still does, and is allocated again first, with the bytes of its last life.
+    Too many warm pages are cooled in three calls, of which the slow one, discard, may run beside any other:
+
+        take_excess() -> page, discard(page), put_cold(page)
     """
 
     def __init__(self, page_bytes: int, capacity_pages: int) -> None:
@@ -30,19 +38,15 @@ class PagePool:
         self._map = _map_lazily(page_bytes * capacity_pages)
         self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8).reshape(capacity_pages, page_bytes)
         self._in_use = bytearray(capacity_pages)
+        self.num_used = 0
         self._num_touched = 0
-        self._warm: list[int] = []
+        self._warm: deque[int] = deque()
         self._cold: list[int] = []
 
     @property
-    def num_used(self) -> int:
-        """Pages allocated and not freed."""
-        return self._num_touched - self.num_warm - len(self._cold)
-
-    @property
     def num_free(self) -> int:
-        """Pages that can be allocated."""
-        return self.capacity - self.num_used
+        """Pages that can be allocated now."""
+        return len(self._warm) + len(self._cold) + self.capacity - self._num_touched
 
     @property
     def num_warm(self) -> int:
@@ -58,6 +62,7 @@ class PagePool:
         page = self._pick()
         if page is not None:
             self._in_use[page] = 1
+            self.num_used += 1
         return page
 
     def _pick(self) -> int | None:
@@ -72,21 +77,24 @@ class PagePool:
         return self._num_touched - 1
 
     def free(self, page: int) -> None:
-        """Take a page back; all but the last few freed go back to the system at once."""
+        """Take a page back, warm."""
         assert self._in_use[page] == 1, f"page {page} is free already"
         self._in_use[page] = 0
-        if len(self._warm) < _NUM_WARM_PAGES:
-            self._warm.append(page)
-        else:
-            self._give_back(page)
+        self.num_used -= 1
+        self._warm.append(page)
 
-    def trim(self) -> None:
-        """Give the warm pages back to the system too, for a process that goes idle."""
-        while self._warm:
-            self._give_back(self._warm.pop())
+    def take_excess(self) -> int | None:
+        """A page to be discarded, of those freed first; None when few enough are warm."""
+        return self._warm.popleft() if len(self._warm) > _NUM_WARM_PAGES else None
 
-    def _give_back(self, page: int) -> None:
-        self._map.madvise(mmap.MADV_DONTNEED, page * self.page_bytes, self.page_bytes)
+    def discard(self, page: int) -> None:
+        """Give the page's memory back to the system; other Python threads run meanwhile."""
+        address = self.memory.ctypes.data + page * self.page_bytes
+        result = _madvise(address, self.page_bytes, mmap.MADV_DONTNEED)
+        assert result == 0, (page, ctypes.get_errno())
+
+    def put_cold(self, page: int) -> None:
+        """The page that was discarded can be allocated again."""
         self._cold.append(page)
 
 

@@ -30,6 +30,7 @@ their ids; `Branch.unpark` finds again what the tree still has and returns the i
 
 Every public method takes the tree's lock, so branches of one tree may be used by different threads; one branch belongs
 to one thread at a time. A branch that is garbage-collected without `release` is released at the next reservation.
+Memory of freed pages goes back to the system at the end of `release`, and a page at a time in `commit`.
 """
 
 from __future__ import annotations
@@ -74,6 +75,17 @@ class KvTree:
         with self.lock:
             node, length = self.longest_prefix((adapter, salt), token_ids)
             return Branch(self, node, length)
+
+    def trim(self, max_pages: int | None = None) -> None:
+        """Give free pages (all but a few) back to the system, one at a time; the lock is not held meanwhile."""
+        for _ in itertools.repeat(None) if max_pages is None else range(max_pages):
+            with self.lock:
+                page = self.pool.take_excess()
+            if page is None:
+                return
+            self.pool.discard(page)
+            with self.lock:
+                self.pool.put_cold(page)
 
     def check(self) -> None:
         """Assert every invariant above; O(everything)."""
