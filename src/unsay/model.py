@@ -22,6 +22,7 @@ from unsay.session.journal import Journal, load_session, settings_of
 from unsay.session.session import Session
 from unsay.session.template import ChatTemplate
 from unsay.session.textstream import TextStream
+from unsay.session.timeline import Timeline
 from unsay.session.tokenizer import Tokenizer
 from unsay.session.turns import Turns
 from unsay.vm.context import Context
@@ -129,14 +130,15 @@ class Model:
         validate(merged, self.tokenizer.vocab_size)
         turns = Turns(self._template, self.tokenizer, system)
         journal = None if log is None else Journal.begin(log, settings_of(system, merged))
-        return Session(self.engine, self.tokenizer, turns, Context(self.tree.root()), merged, journal)
+        timeline = Timeline.begin(Context(self.tree.root()), journal)
+        return Session(self.engine, self.tokenizer, turns, timeline, merged)
 
     def restore(self, log: SessionLog, session: str) -> Session:
         """A conversation as its log left it, with its history; `SessionLog.sessions()` names them."""
         self._check_open()
         saved = load_session(log, session)
         turns = Turns(self._template, self.tokenizer, saved.system)
-        return Session.restored(self.engine, self.tokenizer, turns, self.tree, saved)
+        return Session(self.engine, self.tokenizer, turns, Timeline.restored(self.tree, saved), saved.params)
 
     def generate(self, token_ids: Iterable[int], params: SamplingParams | None = None) -> Iterator[TokenEvent]:
         """What follows a context of token ids, token by token. Nothing is held before the first is asked for.

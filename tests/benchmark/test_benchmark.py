@@ -35,7 +35,7 @@ def test_a_context_too_long_for_the_model_is_refused(model: unsay.Model) -> None
 
 def test_an_unread_prompt_is_computed_up_to_its_last_tokens(model: unsay.Model) -> None:
     with prompt(model, 300, 100) as session:
-        assert 180 <= session._context.branch.length <= 200
+        assert 180 <= session._timeline.context.branch.length <= 200
         assert abs(len(session.token_ids) - 300) <= 6
 
 

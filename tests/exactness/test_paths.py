@@ -38,7 +38,7 @@ def assert_exact(model: Model, chat: Session, fresh: Outcome) -> None:
     """Every computed row, and the logits after the last token, bit by bit."""
     logits = chat.logits().view(np.uint32)
     np.testing.assert_array_equal(logits, fresh.logits[-1], "logits")
-    context = chat._context
+    context = chat._timeline.context
     assert context is not None
     rows = kv_bits(model, context.branch)
     assert len(rows) >= len(chat.token_ids) - 1

@@ -56,7 +56,7 @@ def test_what_a_rollback_keeps_is_kept_byte_for_byte(real_model: Model) -> None:
     with real_model.session(temperature=0.0) as chat:
         chat.user(PROMPT)
         chat.generate(max_tokens=60)
-        context = chat._context
+        context = chat._timeline.context
         assert context is not None
         pages = context.branch.page_table().tolist()
         before = real_model.tree.pool.memory[pages].copy()
@@ -64,7 +64,7 @@ def test_what_a_rollback_keeps_is_kept_byte_for_byte(real_model: Model) -> None:
         chat.rollback(to=10)
         chat.inject(RIGHT)
         chat.generate(max_tokens=30)
-        context = chat._context
+        context = chat._timeline.context
         assert context is not None
         after = context.branch.page_table().tolist()
         whole = num_kept // 16

@@ -311,7 +311,7 @@ def test_undo_recomputes_nothing(model: Model, chat: Session) -> None:
     chat.generate(max_tokens=20)
     chat.rollback(to=10)
     chat.undo()
-    context = chat._context
+    context = chat._timeline.context
     assert context is not None
     assert len(context.pending) == 1
 

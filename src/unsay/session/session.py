@@ -1,8 +1,4 @@
-"""One conversation: a context, the ids in it, and the verbs that change them.
-
-    0         answer_start           length        length of the engine's list
-    |-- turns -----|---- answer --------|- run ahead -|
-                                           made, not delivered yet: dropped by every verb, made again exactly
+"""One conversation: the verbs that change it, and which thread may call them.
 
 Ids are kept and never made anew from text. Text of users and of corrections is encoded with specials off.
 
@@ -22,16 +18,16 @@ from unsay.engine.engine import Engine
 from unsay.engine.request import Request
 from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError, SessionBusyError
-from unsay.kv.tree import KvTree
 from unsay.session.correction import Correction, Stopwatch
 from unsay.session.history import Entry, History, Node, Place
-from unsay.session.journal import Journal, Saved, restore_history, settings_of
+from unsay.session.journal import settings_of
 from unsay.session.replay import Verb
 from unsay.session.text import Diff, answer_text, diff_of, find_before
 from unsay.session.textstream import TextStream
+from unsay.session.timeline import Timeline
 from unsay.session.tokenizer import Tokenizer
 from unsay.session.turns import Turns
-from unsay.vm.context import Context, check_position
+from unsay.vm.context import check_position
 
 
 class Run:
@@ -55,37 +51,17 @@ class Session:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        tokenizer: Tokenizer,
-        turns: Turns,
-        context: Context,
-        params: SamplingParams,
-        journal: Journal | None = None,
+        self, engine: Engine, tokenizer: Tokenizer, turns: Turns, timeline: Timeline, params: SamplingParams
     ) -> None:
         self.params = params
         self._engine = engine
         self._tokenizer = tokenizer
         self._turns = turns
-        self._context: Context | None = context
-        self._place = Place(context.length, answer_start=0, has_turns=False)
-        self._ids: list[int] | None = None
+        self._timeline = timeline
         self._carry = ""
-        self._journal = journal
         self._run: Run | None = None
-        self._history = History("start", self._place)
         self._stopwatch = Stopwatch()
         self._lock = threading.RLock()
-
-    @classmethod
-    def restored(cls, engine: Engine, tokenizer: Tokenizer, turns: Turns, tree: KvTree, saved: Saved) -> Session:
-        """A session as its log left it. Its tokens are computed again, exactly, when they are needed."""
-        history, context, place = restore_history(tree, saved.state)
-        session = cls(engine, tokenizer, turns, context, saved.params, saved.journal)
-        session._history = history
-        session._place = place
-        saved.journal.resume(place)
-        return session
 
     # What is there
 
@@ -98,13 +74,13 @@ class Session:
     def token_ids(self) -> list[int]:
         """Every token of the context."""
         with self._lock:
-            return self._all_ids()[: self._place.length]
+            return self._timeline.token_ids
 
     @property
     def answer_ids(self) -> list[int]:
         """The tokens of the answer; one that ended it is among them."""
         with self._lock:
-            return self._all_ids()[self._place.answer_start : self._place.length]
+            return self._timeline.answer_ids
 
     @property
     def answer(self) -> str:
@@ -122,7 +98,7 @@ class Session:
     def logits(self) -> Float32Array:
         """Logits of the next token [V], at the end of what was delivered."""
         with self._lock:
-            context = self._settle()
+            context = self._settle().context
             self._check_not_empty()
             context.abort(context.length)
             logits = self._engine.compute(context, 1)[0]
@@ -218,8 +194,7 @@ class Session:
             return event
 
     def _start_stream(self, run: Run) -> TextStream:
-        context = self._open_context()
-        ids = self._all_ids()
+        context, ids = self._timeline.context, self._timeline.ids
         context.abort(context.length)
         run.text = answer_text(self._tokenizer, self.answer_ids, (), is_final=False)
         eos_ids = frozenset[int]() if run.params.ignore_eos else self._tokenizer.eos_ids
@@ -232,18 +207,15 @@ class Session:
         assert event.index == place.length - place.answer_start, (event, place)
         run.num_left -= 1
         run.text += event.text
-        stop = run.params.stop if event.finish == "stop" else ()
-        self._place = place._replace(length=place.length + 1, finish=event.finish, stop=stop)
-        if self._journal is not None and self._journal.is_behind(self._place):
-            self._log_answer()
         self._carry = ""
+        self._timeline.deliver(event.finish, run.params.stop if event.finish == "stop" else ())
 
     def _close_run(self, run: Run) -> None:
         with self._lock:
             if self._run is run:
                 self._pause()
                 self._end_run()
-                self._log_answer()
+                self._timeline.log_answer()
 
     # Stopping and taking back
 
@@ -263,8 +235,8 @@ class Session:
             self._pause()
             self._end_run()
             if self._place.finish is None:
-                self._place = self._place._replace(finish="interrupt")
-            self._log_answer(Verb.INTERRUPT)
+                self._timeline.end_answer("interrupt")
+            self._timeline.log_answer(Verb.INTERRUPT)
         return True
 
     def rollback(self, to: int | None = None, *, before: str | None = None) -> int:
@@ -279,7 +251,7 @@ class Session:
             self._settle()
             index, carry = self._rollback_index(to, before)
             target = self._place.answer_start + index
-            dropped = self._truncate(target, Verb.ROLLBACK)
+            dropped = self._timeline.truncate(target, Verb.ROLLBACK)
             self._carry = carry
             self._stopwatch.rollback(target, dropped, perf_counter() - started)
             return index
@@ -292,31 +264,12 @@ class Session:
             return find_before(self._tokenizer, self.answer_ids, before)
         return check_position(to, (0, place.length - place.answer_start), "rollback position"), ""
 
-    def _truncate(self, target: int, verb: Verb) -> int:
-        """Keep `target` tokens of the context, as an entry of its own; returns how many were dropped."""
-        context = self._open_context()
-        dropped = self._all_ids()[target : self._place.length]
-        self._enter_sampled()
-        place = self._place._replace(length=target, finish=None, stop=())
-        if self._journal is not None:
-            self._journal.verb(verb, target, (), place)
-        before = self._history.keep(context)
-        context.abort(target)
-        del self._all_ids()[target:]
-        self._place = place
-        self._history.add(verb, dropped, place, dropped_from=before)
-        return len(dropped)
-
     def fork(self) -> Session:
         """A second session in the same state, with a history of its own; shares every page."""
         with self._lock:
-            context = self._settle()
-            self._enter_sampled()
-            journal = self._journal and self._journal.fork(self._settings(), self._place.length)
-            child = Session(self._engine, self._tokenizer, self._turns, context.fork(), self.params, journal)
-            child._place = self._place
+            timeline = self._settle().fork(settings_of(self._turns.system, self.params))
+            child = Session(self._engine, self._tokenizer, self._turns, timeline, self.params)
             child._carry = self._carry
-            child._history = History("fork", self._place)
             return child
 
     # History
@@ -332,74 +285,37 @@ class Session:
     def checkout(self, number: int) -> None:
         """Be as at an entry of `history()`."""
         with self._lock:
-            self._settle()
-            self._enter_sampled()
-            self._go_to([self._history.find(number)], Verb.CHECKOUT, number)
+            timeline = self._settle()
+            timeline.enter_sampled()
+            timeline.go_to([timeline.history.find(number)], Verb.CHECKOUT, number)
+            self._carry = ""
 
     def history(self) -> list[Entry]:
         """Everything that happened, also what was undone."""
         with self._lock:
-            self._enter_sampled()
-            return [self._entry_of(node) for node in self._history.nodes]
+            self._timeline.enter_sampled()
+            return self._timeline.entries(self._tokenizer)
 
     def diff(self, a: int | None = None, b: int | None = None) -> Diff:
         """What entry b has that entry a has not; by default the current entry and the one before it."""
         with self._lock:
-            self._settle()
-            self._enter_sampled()
-            current = self._history.current
-            new = current if b is None else self._history.find(b)
-            old = (new.parent or new) if a is None else self._history.find(a)
-            return diff_of(self._tokenizer, self._ids_at(old), self._ids_at(new))
+            timeline = self._settle()
+            timeline.enter_sampled()
+            history = timeline.history
+            new = history.current if b is None else history.find(b)
+            old = (new.parent or new) if a is None else history.find(a)
+            return diff_of(self._tokenizer, timeline.ids_at(old), timeline.ids_at(new))
 
     def _walk(self, steps: int, verb: Verb, step: Callable[[History, Node], Node]) -> None:
         check_position(steps, (1, 2**31 - 1), "number of steps")
         with self._lock:
-            self._settle()
-            self._enter_sampled()
-            path = [self._history.current]
+            timeline = self._settle()
+            timeline.enter_sampled()
+            path = [timeline.history.current]
             for _ in range(steps):
-                path.append(step(self._history, path[-1]))
-            self._go_to(path[1:], verb, steps)
-
-    def _go_to(self, path: list[Node], verb: Verb, number: int) -> None:
-        """Leave the context for that of the last entry of a path."""
-        context, node = self._open_context(), path[-1]
-        if self._journal is not None:
-            self._journal.walk(verb, number, node.place)
-        self._history.keep(context)
-        self._context = self._history.context_at(node, node.place.length)
-        context.release()
-        self._ids = None
-        self._carry = ""
-        self._place = node.place
-        for passed in path:
-            self._history.move_to(passed)
-
-    def _ids_at(self, node: Node) -> list[int]:
-        if node.kept is None:
-            return self._all_ids()[: node.place.length]
-        kept = node.kept
-        return (kept.branch.token_ids() + kept.pending)[: node.place.length]
-
-    def _entry_of(self, node: Node) -> Entry:
-        parent = None if node.parent is None else node.parent.number
-        text = self._tokenizer.decode(node.ids)
-        return Entry(node.number, parent, node.verb, text, node.place.length, node is self._history.current)
-
-    def _enter_sampled(self) -> None:
-        """Enter what was delivered since the last entry."""
-        at = self._history.current.place
-        if self._place.length != at.length:
-            self._log_answer()
-            self._history.add(Verb.ANSWER, self._all_ids()[at.length : self._place.length], self._place)
-
-    def _log_answer(self, verb: Verb = Verb.ANSWER) -> None:
-        if self._journal is not None:
-            self._journal.answer(self._all_ids(), self._place, verb)
-
-    def _settings(self) -> dict[str, Any]:
-        return settings_of(self._turns.system, self.params)
+                path.append(step(timeline.history, path[-1]))
+            timeline.go_to(path[1:], verb, steps)
+            self._carry = ""
 
     # The end
 
@@ -407,10 +323,7 @@ class Session:
         """Stop, and give everything back; idempotent."""
         self.interrupt()
         with self._lock:
-            if self._context is not None:
-                self._context.release()
-                self._history.release()
-                self._context = None
+            self._timeline.release()
 
     def __enter__(self) -> Session:
         return self
@@ -420,78 +333,51 @@ class Session:
 
     # Shared by the verbs; the lock is held
 
-    def _settle(self) -> Context:
+    def _settle(self) -> Timeline:
         """Every verb begins here: refuse other threads and closed sessions, and drop what runs ahead."""
         self._check_free()
         self._pause()
-        return self._open_context()
+        return self._timeline
 
     def _check_free(self) -> None:
         run = self._run
         if run is not None and run.thread != threading.get_ident():
             raise SessionBusyError("another thread is generating on this session: call interrupt() first")
-        self._open_context()
-
-    def _open_context(self) -> Context:
-        if self._context is None:
-            raise RequestError("this session is closed: make another with model.session()")
-        return self._context
+        _ = self._timeline.context
 
     def _pause(self) -> None:
         """Withdraw the request of the run; the context ends at what was delivered. The run goes on from there."""
         run = self._run
-        if run is None or run.stream is None:
-            return
-        run.stream.close()
-        run.stream = None
-        context = self._open_context()
-        if context.length > self._place.length:
-            context.abort(self._place.length)
-            del self._all_ids()[self._place.length :]
+        if run is not None and run.stream is not None:
+            run.stream.close()
+            run.stream = None
+            self._timeline.drop_ahead()
 
     def _end_run(self) -> None:
         self._run = None
 
     def _reopen(self) -> None:
         """An answer that ended may go on: a token that said its end is taken out."""
-        place = self._place
-        ids = self._all_ids()
-        is_ended = place.length > place.answer_start and ids[place.length - 1] in self._tokenizer.eos_ids
+        timeline, place = self._timeline, self._place
+        is_ended = place.length > place.answer_start and timeline.ids[place.length - 1] in self._tokenizer.eos_ids
         if place.finish == "stop" and is_ended:
-            self._truncate(place.length - 1, Verb.REOPEN)
+            timeline.truncate(place.length - 1, Verb.REOPEN)
         else:
-            self._place = place._replace(finish=None, stop=())
+            timeline.end_answer(None)
 
     def _grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
-        context = self._open_context()
         self._check_room(len(ids) + 1, f"the {verb.value} text and one token of answer")
-        self._enter_sampled()
-        length = self._place.length + len(ids)
-        place = Place(length, length if opens_answer else self._place.answer_start, has_turns)
-        if self._journal is not None:
-            self._journal.verb(verb, self._place.length, ids, place)
-        self._all_ids().extend(ids)
-        at = self._history.current
-        if at.dropped_from is not None and at.place == self._place:
-            self._context = self._history.context_at(at.dropped_from, at.place.length, ids)
-            context.release()
-        else:
-            context.append(ids)
-        self._place = place
+        self._timeline.grow(verb, ids, opens_answer, has_turns)
         self._carry = ""
-        self._history.add(verb, ids, place)
+
+    @property
+    def _place(self) -> Place:
+        return self._timeline.place
 
     def _without_second_end(self, ids: list[int]) -> list[int]:
         """The ids that close a turn, without its end token if the answer has it already."""
-        last = self._all_ids()[self._place.length - 1]
+        last = self._timeline.ids[self._place.length - 1]
         return ids[1:] if ids[0] == last and last in self._tokenizer.eos_ids else ids
-
-    def _all_ids(self) -> list[int]:
-        """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""
-        if self._ids is None:
-            context = self._open_context()
-            self._ids = context.branch.token_ids() + context.pending
-        return self._ids
 
     def _check_not_empty(self) -> None:
         if self._place.length == 0:

@@ -1,0 +1,168 @@
+"""Where a session stands: its context, the ids in it, the place, the entries and the log, kept in step.
+
+    0         answer_start           length        length of the engine's list
+    |-- turns -----|---- answer --------|- run ahead -|
+                                           made, not delivered yet: `drop_ahead` cuts it, and it is made again exactly
+
+What is written to the log is written before anything here changes.
+"""
+
+from __future__ import annotations
+
+from unsay.errors import RequestError
+from unsay.kv.tree import KvTree
+from unsay.session.history import Entry, History, Node, Place
+from unsay.session.journal import Journal, Saved, restore_history
+from unsay.session.replay import Verb
+from unsay.session.tokenizer import Tokenizer
+from unsay.vm.context import Context
+
+
+class Timeline:
+    """Not thread-safe; the session's lock guards it. `ids` may be longer than the place says, by what runs ahead."""
+
+    def __init__(self, context: Context, place: Place, history: History, journal: Journal | None) -> None:
+        self.place = place
+        self.history = history
+        self._journal = journal
+        self._context: Context | None = context
+        self._ids: list[int] | None = None
+
+    @classmethod
+    def begin(cls, context: Context, journal: Journal | None) -> Timeline:
+        """Nothing said yet."""
+        place = Place(length=0, answer_start=0, has_turns=False)
+        return cls(context, place, History("start", place), journal)
+
+    @classmethod
+    def restored(cls, tree: KvTree, saved: Saved) -> Timeline:
+        """As the log left it; every token is pending, and computed again when it is needed."""
+        history, context, place = restore_history(tree, saved.state)
+        saved.journal.resume(place)
+        return cls(context, place, history, saved.journal)
+
+    def fork(self, settings: dict[str, object]) -> Timeline:
+        """The same place in a context and a history of its own."""
+        self.enter_sampled()
+        journal = self._journal and self._journal.fork(settings, self.place.length)
+        return Timeline(self.context.fork(), self.place, History("fork", self.place), journal)
+
+    @property
+    def context(self) -> Context:
+        """RequestError after `release`."""
+        if self._context is None:
+            raise RequestError("this session is closed: make another with model.session()")
+        return self._context
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""
+        if self._ids is None:
+            self._ids = self.context.branch.token_ids() + self.context.pending
+        return self._ids
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Every token delivered."""
+        return self.ids[: self.place.length]
+
+    @property
+    def answer_ids(self) -> list[int]:
+        """Every token of the answer delivered."""
+        return self.ids[self.place.answer_start : self.place.length]
+
+    def grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
+        """Put ids behind the context, as an entry. After a rollback its fork has the keys and values of all kept."""
+        self.enter_sampled()
+        at, length = self.history.current, self.place.length + len(ids)
+        place = Place(length, length if opens_answer else self.place.answer_start, has_turns)
+        if self._journal is not None:
+            self._journal.verb(verb, self.place.length, ids, place)
+        self.ids.extend(ids)
+        if at.dropped_from is not None and at.place == self.place:
+            self._replace_context(self.history.context_at(at.dropped_from, at.place.length, ids))
+        else:
+            self.context.append(ids)
+        self.place = place
+        self.history.add(verb, ids, place)
+
+    def deliver(self, finish: str | None, stop: tuple[str, ...]) -> None:
+        """One more token of the engine's list is part of the answer."""
+        place = self.place
+        self.place = place._replace(length=place.length + 1, finish=finish, stop=stop)
+        if self._journal is not None and self._journal.is_behind(self.place):
+            self.log_answer()
+
+    def drop_ahead(self) -> None:
+        """The context ends at what was delivered."""
+        if self.context.length > self.place.length:
+            self.context.abort(self.place.length)
+            del self.ids[self.place.length :]
+
+    def truncate(self, target: int, verb: Verb) -> int:
+        """Keep `target` tokens, as an entry; returns how many were dropped."""
+        dropped = self.ids[target : self.place.length]
+        self.enter_sampled()
+        place = self.place._replace(length=target, finish=None, stop=())
+        if self._journal is not None:
+            self._journal.verb(verb, target, (), place)
+        before = self.history.keep(self.context)
+        self.context.abort(target)
+        del self.ids[target:]
+        self.place = place
+        self.history.add(verb, dropped, place, dropped_from=before)
+        return len(dropped)
+
+    def end_answer(self, finish: str | None) -> None:
+        """Why the answer ended; None opens it again."""
+        self.place = self.place._replace(finish=finish, stop=())
+
+    def go_to(self, path: list[Node], verb: Verb, number: int) -> None:
+        """Leave the context for that of the last entry of a path."""
+        node = path[-1]
+        if self._journal is not None:
+            self._journal.walk(verb, number, node.place)
+        self.history.keep(self.context)
+        self._replace_context(self.history.context_at(node, node.place.length))
+        self._ids = None
+        self.place = node.place
+        for passed in path:
+            self.history.move_to(passed)
+
+    def enter_sampled(self) -> None:
+        """Enter what was delivered since the last entry."""
+        at = self.history.current.place
+        if self.place.length != at.length:
+            self.log_answer()
+            self.history.add(Verb.ANSWER, self.ids[at.length : self.place.length], self.place)
+
+    def log_answer(self, verb: Verb = Verb.ANSWER) -> None:
+        """Bring the log up to the place."""
+        if self._journal is not None:
+            self._journal.answer(self.ids, self.place, verb)
+
+    def ids_at(self, node: Node) -> list[int]:
+        """Every token of an entry."""
+        kept = node.kept
+        ids = self.ids if kept is None else kept.branch.token_ids() + kept.pending
+        return ids[: node.place.length]
+
+    def entries(self, tokenizer: Tokenizer) -> list[Entry]:
+        """The entries, for people to read."""
+        return [self._entry_of(node, tokenizer) for node in self.history.nodes]
+
+    def release(self) -> None:
+        """Give everything back; idempotent."""
+        if self._context is not None:
+            self._context.release()
+            self.history.release()
+            self._context = None
+
+    def _entry_of(self, node: Node, tokenizer: Tokenizer) -> Entry:
+        parent = None if node.parent is None else node.parent.number
+        is_current = node is self.history.current
+        return Entry(node.number, parent, node.verb, tokenizer.decode(node.ids), node.place.length, is_current)
+
+    def _replace_context(self, context: Context) -> None:
+        self.context.release()
+        self._context = context
