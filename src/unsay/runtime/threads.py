@@ -10,6 +10,8 @@ import mmap
 import os
 import threading
 
+import numpy as np
+
 from unsay.isa.abi import PoolState, StepArgs
 
 _VOID_POOL_INDEX = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
@@ -65,6 +67,4 @@ class WorkerPool:
 
 def _address(memory: mmap.mmap) -> int:
     """Where a mapping lies; ctypes refuses read-only buffers, NumPy does not."""
-    import numpy as np
-
     return int(np.frombuffer(memory, np.uint8).ctypes.data)

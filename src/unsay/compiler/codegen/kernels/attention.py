@@ -70,6 +70,7 @@ def append(module: Module, shape: Attention) -> str:
         begin, end = share(f, f["count"])
         positions = argument(f, "positions")
         with f.loop("token", begin, end) as token:
+            leave_if_interrupted(f)
             position = index_at(f, positions, token)
             page = page_address(f, shape, _page_table(f, token), position // PAGE_TOKENS)
             slot = position % PAGE_TOKENS

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
-from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, share, silu_mul
+from unsay.compiler.codegen.kernels.vector import (
+    LANES,
+    Output,
+    kernel_parameters,
+    leave_if_interrupted,
+    share,
+    silu_mul,
+)
 from unsay.compiler.codegen.kernels.wide import quantise_row
 from unsay.isa.formats import DType
 
@@ -21,6 +28,7 @@ def _quantise_wide(module: Module, width: int, capacity: int) -> str:
     def write(f: Function) -> None:
         begin, end = share(f, f["count"])
         with f.loop("row", begin, end) as row:
+            leave_if_interrupted(f)
             f.run(quantise_row(module, width, capacity), f["out"], row, f["x"].at(row * (width * 4)))
 
     doc = f"out Q8W [T][{width}] = x f32 [T][{width}]"
@@ -56,8 +64,10 @@ def _pass(
             start = (row * width + column) * 4
             return combine(f, [f.load(F32X16, f[source].at(start), align=4) for source in inputs])
 
-        with f.loop("row", begin, end) as row, f.loop("column", 0, width, out.step) as column:
-            out.store(f, row, column, [combined(row, column + start) for start in range(0, out.step, LANES)])
+        with f.loop("row", begin, end) as row:
+            leave_if_interrupted(f)
+            with f.loop("column", 0, width, out.step) as column:
+                out.store(f, row, column, [combined(row, column + start) for start in range(0, out.step, LANES)])
 
     doc = f"out {out_dtype.name} [T][{width}] = {name} of {', '.join(inputs)} f32 [T][{width}]"
     full_name = f"{name}_{out_dtype.name.lower()}_{width}_t{capacity}"

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from unsay.compiler.codegen.builder import F16, F32, I8, Function, Module, Value, vector
-from unsay.compiler.codegen.kernels.vector import LANES, argument, index_at, kernel_parameters, share
+from unsay.compiler.codegen.kernels.vector import (
+    LANES,
+    argument,
+    index_at,
+    kernel_parameters,
+    leave_if_interrupted,
+    share,
+)
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, DType, group_block_bytes, weight_bytes
 
 _QUAD = vector(F32, 4)
@@ -16,6 +23,7 @@ def embed(module: Module, dtype: DType, width: int) -> str:
         begin, end = share(f, f["count"])
         tokens = argument(f, "token_ids")
         with f.loop("token", begin, end) as token:
+            leave_if_interrupted(f)
             row = index_at(f, tokens, token)
             group = f["table"].at(row // LANES * weight_bytes(dtype, LANES, width))
             out = f["out"].at(token * (width * 4))

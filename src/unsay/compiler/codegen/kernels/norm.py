@@ -11,6 +11,7 @@ from unsay.compiler.codegen.kernels.vector import (
     argument,
     index_at,
     kernel_parameters,
+    leave_if_interrupted,
     share,
     tree_sum,
 )
@@ -42,6 +43,7 @@ def norm(module: Module, shape: Norm) -> str:
         begin, end = share(f, f["count"])
         wanted = argument(f, "logit_rows") if shape.rows else None
         with f.loop("row", begin, end) as row:
+            leave_if_interrupted(f)
             source = row if wanted is None else index_at(f, wanted, row)
             x = f["x"].at(source * (shape.width * 4))
             mean = _mean(f, shape, x) if shape.layer else None

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from unsay.compiler.codegen.builder import BOOL, F32X16, Function, Module, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.matmul import Product, row_loop
-from unsay.compiler.codegen.kernels.vector import LANES, argument, index_at, kernel_parameters, share
+from unsay.compiler.codegen.kernels.vector import (
+    LANES,
+    argument,
+    index_at,
+    kernel_parameters,
+    leave_if_interrupted,
+    share,
+)
 
 _SWAPPED = [lane ^ 1 for lane in range(LANES)]
 _EVEN = [lane & ~1 for lane in range(LANES)]
@@ -31,6 +38,7 @@ def rope(module: Module, heads: Heads) -> str:
         positions = argument(f, "positions")
         begin, end = share(f, f["count"])
         with f.loop("token", begin, end) as token:
+            leave_if_interrupted(f)
             position = index_at(f, positions, token)
             row = f["x"].at(token * (heads.width * 4) + heads.column * 4)
             with f.loop("column", 0, heads.num_rotated * heads.head_dim, LANES) as column:

@@ -21,7 +21,6 @@ from unsay.compiler.codegen.builder import (
     PTR,
     Function,
     Value,
-    element_type,
     vector,
     with_element,
 )
@@ -191,8 +190,3 @@ class Output:
     def step(self) -> int:
         """Columns stored at a time: a block where blocks share a scale, else a vector."""
         return QUANT_BLOCK if self.dtype is DType.Q8A else LANES
-
-
-def is_float(value: Value) -> bool:
-    """Whether the value is f32 or a vector of it."""
-    return element_type(value.type) == F32
