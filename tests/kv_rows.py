@@ -12,7 +12,7 @@ from unsay.core import PAGE_TOKENS
 def kv_rows(model: Model, session: Session, num_tokens: int) -> NDArray[np.uint16]:
     """The f16 bits of the first `num_tokens` tokens, which must be computed: [tokens, layers, kv heads, 2, D]."""
     layout = model.spec.kv_layout
-    branch = session._context.branch
+    branch = session._timeline.context.branch
     assert num_tokens <= branch.length, (num_tokens, branch.length)
     pages = model.tree.pool.memory[branch.page_table(), : layout.used_bytes].copy().view(np.uint16)
     heads = pages.reshape(len(pages), layout.num_layers, layout.num_kv_heads, 2, -1)

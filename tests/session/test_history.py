@@ -1,0 +1,90 @@
+"""What undo costs: one fork for all entries since the last rollback, and no page."""
+
+from __future__ import annotations
+
+import pytest
+
+from unsay import Model, SamplingParams, Session
+
+PARAMS = SamplingParams(temperature=1.0, seed=3, ignore_eos=True)
+
+
+@pytest.fixture
+def chat(model: Model):
+    with model.session(params=PARAMS) as chat:
+        yield chat
+
+
+def kept_forks(chat: Session) -> list[int | None]:
+    return [None if node.kept is None else id(node.kept) for node in chat._timeline.history.nodes]
+
+
+def test_growth_keeps_nothing_and_a_rollback_one_fork_for_all_before(chat: Session) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=5)
+    chat.inject("the pan")
+    chat.generate(max_tokens=5)
+    chat.history()
+    assert kept_forks(chat) == [None] * 5
+    chat.rollback(to=3)
+    forks = kept_forks(chat)
+    assert len(set(forks[:5])) == 1
+    assert forks[0] is not None and forks[5] is None
+
+
+def test_rollback_undo_and_fork_take_no_page(model: Model, chat: Session) -> None:
+    chat.user("say " * 60)
+    chat.generate(max_tokens=20)
+    before = model.tree.pool.num_used
+    others = [chat.fork() for _ in range(50)]
+    for _ in range(20):
+        chat.rollback(to=7)
+        chat.undo()
+    assert model.tree.pool.num_used == before
+    for other in others:
+        other.close()
+
+
+def test_an_entry_lasts_as_long_as_its_session(model: Model, chat: Session) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=30)
+    whole = chat.token_ids
+    chat.rollback(to=1)
+    for _ in range(5):
+        chat.generate(max_tokens=10)
+        chat.rollback(to=1)
+    chat.checkout(2)
+    assert chat.token_ids == whole
+
+
+def test_redo_goes_where_undo_came_from(chat: Session) -> None:
+    chat.append("x")
+    for text in ("one", "two"):
+        chat.inject(text)
+        chat.undo()
+    chat.inject("three")
+    three = chat.token_ids
+    chat.undo()
+    chat.redo()
+    assert chat.token_ids == three
+    chat.checkout(2)
+    chat.undo()
+    chat.redo()
+    assert chat.answer == "one"
+
+
+def test_undo_of_more_steps_than_there_are_changes_nothing(chat: Session) -> None:
+    chat.append("x")
+    chat.inject("one")
+    ids = chat.token_ids
+    with pytest.raises(Exception, match="nothing to undo"):
+        chat.undo(3)
+    assert chat.token_ids == ids
+    assert chat.history()[-1].is_current
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_steps_are_a_positive_integer(chat: Session, steps: object) -> None:
+    chat.append("x")
+    with pytest.raises(Exception, match="number of steps"):
+        chat.undo(steps)  # type: ignore[arg-type]
