@@ -152,7 +152,7 @@ def _ranked(values: Float64Array, mask: NDArray[np.bool_]) -> IdArray:
 
 
 def _draw(adjusted: Row, ids: IdArray | None, params: SamplingParams, position: int) -> int:
-    """The id with the largest adjusted / temperature + Gumbel noise among `ids` (ascending) or all; of equals the first.
+    """The id of the largest adjusted / temperature + Gumbel noise among `ids` (ascending) or all; the first of equals.
 
     -log(1 - u) bounds the noise from above: whoever's bound is below a score already reached cannot win. Goes through
     the vocabulary in slices: arrays of all of it are returned to the system and faulted in again at every token.
