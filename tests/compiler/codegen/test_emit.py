@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def layer(seed: int = 0) -> StepBuilder:
     step = StepBuilder(np.random.default_rng(seed))
     step.activation(1, DType.F32, 96)
     step.vector(2, 96)
-    step.activation(3, DType.Q8A, 96)
+    step.activation(3, DType.Q8W, 96)
     step.matrix(4, DType.Q4_1, 256, 96)
     step.table(5, 32)
     step.activation(6, DType.F32, 256)
@@ -125,7 +126,24 @@ def test_an_input_of_the_wrong_type_is_refused_naming_both() -> None:
     step.matrix(2, DType.Q4_1, 16, 32)
     step.activation(3, DType.F32, 16)
     step.add("MATMUL", 3, 1, 2)
-    refused(step, ProgramError, "needs x Q8A")
+    refused(step, ProgramError, "needs x Q8A or Q8W")
+
+
+def test_an_output_of_a_type_the_instruction_does_not_make_is_refused() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    for register, dtype in enumerate((DType.F32, DType.Q8A, DType.Q8W), start=1):
+        step.activation(register, dtype, 64)
+    for name, registers, made in (
+        ("QUANT", (1, 1), "Q8A or Q8W"),
+        ("SILU_MUL", (3, 1, 1), "F32 or Q8A"),
+        ("ADD", (2, 1, 1), "F32"),
+    ):
+        wrong = replace(step, instructions=list(step.instructions))
+        wrong.add(name, *registers)
+        refused(wrong, ProgramError, f"it must be {made}")
+    step.matrix(4, DType.Q4_1, 128, 64)
+    step.add("FFN", 1, 3, 4, 4, ffn_size=64, hidden=0, hidden_dtype=int(DType.Q8W))
+    refused(step, ProgramError, "hidden is Q8W")
 
 
 def test_rows_that_are_not_whole_vectors_are_refused() -> None:
