@@ -234,7 +234,7 @@ def _block_product(x: QuantisedRows, w: WeightBlocks) -> Float32Array:
     offsets = x.scale * x.total.astype(np.float32)
     for b in range(len(w.q)):
         dots = lo[b] @ w.q[b]
-        if hi is not None:
+        if hi is not None and hi[b].any():
             dots += np.float32(128) * (hi[b] @ w.q[b])
         acc = fma(dots, w.d[b] * x.scale[:, b, None], acc)
         if w.m is not None:
