@@ -46,7 +46,8 @@ class Place(NamedTuple):
 class Node:
     """An entry as kept. kept: the fork that holds its tokens, None while the session's own context does.
 
-    dropped_from: of a rollback, the entry before it, whose fork has the keys and values of every token that was kept.
+    ids: the tokens it added. dropped_from: of a rollback, the entry before it, whose fork has the tokens that were
+    dropped, and the keys and values of all that were kept.
     """
 
     __slots__ = ("dropped_from", "ids", "kept", "number", "parent", "place", "redo", "verb")

@@ -19,10 +19,11 @@ from unsay.vm.context import Context
 
 
 class Journal:
-    """One session's place in a log. num_events: how many the session has there."""
+    """One session's place in a log. num_events: how many the session has there. settings: what it was made with."""
 
-    def __init__(self, log: SessionLog, session: str, num_events: int) -> None:
+    def __init__(self, log: SessionLog, session: str, num_events: int, settings: dict[str, Any]) -> None:
         self.session = session
+        self._settings = settings
         self._log = log
         self._num_events = num_events
         self._length = 0
@@ -30,11 +31,11 @@ class Journal:
     @classmethod
     def begin(cls, log: SessionLog, settings: dict[str, Any]) -> Journal:
         """A new session in the log."""
-        return cls(log, log.create(settings), 0)
+        return cls(log, log.create(settings), 0, settings)
 
-    def fork(self, settings: dict[str, Any], length: int) -> Journal:
+    def fork(self, length: int) -> Journal:
         """A new session that starts where this one is."""
-        child = Journal(self._log, self._log.fork(self.session, settings), 0)
+        child = Journal(self._log, self._log.fork(self.session, self._settings), 0, self._settings)
         child._length = length
         return child
 
@@ -104,7 +105,7 @@ def load_session(log: SessionLog, session: str) -> Saved:
     """Read a session; RequestError if the log has none of this id."""
     state = replay(log.events(session))
     (logged,) = (logged for logged in log.sessions() if logged.id == session)
-    return Saved(*read_settings(logged.settings), state, Journal(log, session, logged.num_events))
+    return Saved(*read_settings(logged.settings), state, Journal(log, session, logged.num_events, logged.settings))
 
 
 def _nodes(tree: KvTree, state: State) -> list[Node]:

@@ -20,7 +20,6 @@ from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError, SessionBusyError
 from unsay.session.correction import Correction, Stopwatch
 from unsay.session.history import Entry, History, Node, Place
-from unsay.session.journal import settings_of
 from unsay.session.replay import Verb
 from unsay.session.text import Diff, answer_text, diff_of, find_before
 from unsay.session.textstream import TextStream
@@ -267,7 +266,7 @@ class Session:
     def fork(self) -> Session:
         """A second session in the same state, with a history of its own; shares every page."""
         with self._lock:
-            timeline = self._settle().fork(settings_of(self._turns.system, self.params))
+            timeline = self._settle().fork()
             child = Session(self._engine, self._tokenizer, self._turns, timeline, self.params)
             child._carry = self._carry
             return child

@@ -41,10 +41,10 @@ class Timeline:
         saved.journal.resume(place)
         return cls(context, place, history, saved.journal)
 
-    def fork(self, settings: dict[str, object]) -> Timeline:
+    def fork(self) -> Timeline:
         """The same place in a context and a history of its own."""
         self.enter_sampled()
-        journal = self._journal and self._journal.fork(settings, self.place.length)
+        journal = self._journal and self._journal.fork(self.place.length)
         return Timeline(self.context.fork(), self.place, History("fork", self.place), journal)
 
     @property
@@ -96,22 +96,23 @@ class Timeline:
     def drop_ahead(self) -> None:
         """The context ends at what was delivered."""
         if self.context.length > self.place.length:
-            self.context.abort(self.place.length)
             del self.ids[self.place.length :]
+            self.context.abort(self.place.length)
 
     def truncate(self, target: int, verb: Verb) -> int:
         """Keep `target` tokens, as an entry; returns how many were dropped."""
-        dropped = self.ids[target : self.place.length]
         self.enter_sampled()
+        num_dropped = self.place.length - target
         place = self.place._replace(length=target, finish=None, stop=())
         if self._journal is not None:
             self._journal.verb(verb, target, (), place)
         before = self.history.keep(self.context)
         self.context.abort(target)
-        del self.ids[target:]
+        if self._ids is not None:
+            del self._ids[target:]
         self.place = place
-        self.history.add(verb, dropped, place, dropped_from=before)
-        return len(dropped)
+        self.history.add(verb, [], place, dropped_from=before)
+        return num_dropped
 
     def end_answer(self, finish: str | None) -> None:
         """Why the answer ended; None opens it again."""
@@ -160,8 +161,11 @@ class Timeline:
 
     def _entry_of(self, node: Node, tokenizer: Tokenizer) -> Entry:
         parent = None if node.parent is None else node.parent.number
+        ids = node.ids
+        if node.dropped_from is not None:
+            ids = self.ids_at(node.dropped_from)[node.place.length :]
         is_current = node is self.history.current
-        return Entry(node.number, parent, node.verb, tokenizer.decode(node.ids), node.place.length, is_current)
+        return Entry(node.number, parent, node.verb, tokenizer.decode(ids), node.place.length, is_current)
 
     def _replace_context(self, context: Context) -> None:
         self.context.release()
