@@ -75,8 +75,8 @@ class VocabSpec:
     def from_json(cls, text: str) -> VocabSpec:
         """Read tokenizer.json."""
         fields = json.loads(text)
-        lists = {name: tuple(fields[name]) for name in ("tokens", "token_types", "merges")}
-        return cls(**{**fields, **lists})
+        fields.update({name: tuple(fields[name]) for name in ("tokens", "token_types", "merges")})
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,8 @@ class Manifest:
             fields = json.loads(text)
             if fields["version"] != IMAGE_VERSION:
                 raise CacheError(f"image of version {fields['version']}, this unsay reads {IMAGE_VERSION}")
-            return cls(**{**fields, "spec": ModelSpec(**fields["spec"])})
+            spec = ModelSpec(**fields.pop("spec"))
+            return cls(spec=spec, **fields)
         except (ValueError, KeyError, TypeError) as error:
             raise CacheError(f"damaged image manifest: {error}; delete the image to have it made again") from error
 

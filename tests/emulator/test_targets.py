@@ -11,6 +11,7 @@ import pytest
 
 from tests.emulator.bochs import find_bochs, run_step
 from unsay.compiler.codegen import llvm
+from unsay.compiler.codegen.elf import link
 from unsay.compiler.codegen.emit import Code, scratch_bytes, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
 from unsay.compiler.compile import compile_model
@@ -106,6 +107,5 @@ def _code_for(target: Target, image: Image) -> Code:
     manifest = image.manifest
     scratch = manifest.arena_bytes - scratch_bytes(manifest.spec, manifest.max_tokens, manifest.max_threads)
     sizes = (manifest.max_tokens, LIMITS.max_rows, manifest.max_threads)
-    return Code(
-        *llvm.compile_module(step_text(image.program, manifest.spec, dot_unit(target), *sizes, scratch), target)
-    )
+    text = step_text(image.program, manifest.spec, dot_unit(target), *sizes, scratch)
+    return Code(*link(llvm.object_code(text, target)))

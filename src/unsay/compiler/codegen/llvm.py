@@ -35,7 +35,7 @@ def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
 
     Raises TargetError if LLVM fails for a target other than this machine's.
     """
-    return link(_object(text, target) if _is_native(target) else _object_from_process(text, target))
+    return link(object_code(text, target) if _is_native(target) else _object_from_process(text, target))
 
 
 def assembly(text: str, target: Target) -> str:
@@ -44,7 +44,8 @@ def assembly(text: str, target: Target) -> str:
     return machine.emit_assembly(_optimised(text, machine, target))
 
 
-def _object(text: str, target: Target) -> bytes:
+def object_code(text: str, target: Target) -> bytes:
+    """The object file of IR text, made in this process, which LLVM aborts if its back end fails."""
     machine = _target_machine(target)
     return machine.emit_object(_optimised(text, machine, target))
 
@@ -93,4 +94,4 @@ def _initialize() -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(_object(sys.stdin.buffer.read().decode(), find_target(sys.argv[1])))
+    sys.stdout.buffer.write(object_code(sys.stdin.buffer.read().decode(), find_target(sys.argv[1])))
