@@ -10,7 +10,9 @@ import pytest
 
 from tests.models import fresh_run
 from unsay import Model, SamplingParams, Session
+from unsay.core import TokenEvent
 from unsay.errors import ContextFullError, PositionError, RequestError, SessionBusyError
+from unsay.session.textstream import TextStream
 
 PARAMS = SamplingParams(temperature=1.0, seed=3, ignore_eos=True)
 
@@ -475,6 +477,45 @@ def test_other_threads_are_told_to_interrupt_and_then_may_correct(model: Model, 
     assert not reader.is_alive()
     assert chat.answer_ids[0] == seen[0].token_id
     assert_is_fresh(model, chat)
+
+
+@pytest.mark.parametrize("first", ["reader", "interrupter"])
+def test_interrupt_says_that_it_stopped_whoever_wakes_first(
+    chat: Session, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    delivered, left, interrupted = threading.Event(), threading.Event(), threading.Event()
+    close, next_event = TextStream.close, TextStream.next
+
+    def close_and_let_the_reader_run(stream: TextStream) -> None:
+        close(stream)
+        if first == "reader":
+            assert left.wait(10)
+            reader.join(0.2)
+            assert reader.is_alive(), "the reader waits until the interrupt is complete"
+
+    def leave_when_told(stream: TextStream) -> TokenEvent | None:
+        event = next_event(stream)
+        if event is None:
+            left.set()
+            assert first == "reader" or interrupted.wait(10)
+        return event
+
+    def read() -> None:
+        for _ in chat.stream(max_tokens=100_000):
+            delivered.set()
+
+    chat.user("say")
+    monkeypatch.setattr(TextStream, "close", close_and_let_the_reader_run)
+    monkeypatch.setattr(TextStream, "next", leave_when_told)
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert delivered.wait(10)
+    assert chat.interrupt()
+    interrupted.set()
+    assert chat.finish == "interrupt"
+    reader.join(10)
+    assert not reader.is_alive()
+    assert chat.finish == "interrupt"
 
 
 def test_interrupt_with_nothing_to_stop_says_so(chat: Session) -> None:

@@ -80,9 +80,12 @@ class Engine:
     def withdraw(self, request: Request) -> None:
         """Take a request out, in the middle of a step if need be; when this returns nothing touches its context.
 
-        A step it had a part in is given up for all, and run again without it. Safe in a signal handler.
+        A step it had a part in is given up for all, and run again without it. The machine is told before anything else:
+        a thread that wakes up to interrupt finds its code cold, and takes as long for what follows as the stop itself.
         """
         request.is_withdrawn = True
+        if self.machine.is_running(request):
+            self.machine.interrupt()
         with self._changed:
             self.scheduler.remove(request)
             while self.machine.is_running(request):

@@ -73,13 +73,17 @@ class Branch:
         node = ancestor(self.tip, position // PAGE_TOKENS + 1)
         return node.tokens[position - node.start]
 
-    def fork(self) -> Branch:
-        """A second branch with the same tokens; O(1). An undo entry is a fork that is kept."""
-        with self.tree.lock:
+    def fork(self, parked: bool = False) -> Branch:
+        """A second branch with the same tokens; O(1). parked: from its birth, as an undo entry is."""
+        tree = self.tree
+        with tree.lock:
             self._close_reservation()
-            child = Branch(self.tree, self.tip, self.length)
+            child = Branch(tree, self.tip, self.length)
             child._table = self._table
             child._table_is_shared = self._table_is_shared = True
+            if parked:
+                child.state = State.PARKED
+                child.parked_at = next(tree.clock)
             return child
 
     def truncate(self, length: int) -> None:
@@ -231,7 +235,8 @@ class Branch:
 
     def _close_reservation(self) -> None:
         assert self.state is State.LIVE, f"the branch is {self.state.value}"
-        self._free_reservation()
+        if self.num_reserved:
+            self._free_reservation()
 
     def _free_reservation(self) -> None:
         """Give back what was reserved and not committed; a copy's place in the table is the tip's again."""

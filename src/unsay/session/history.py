@@ -46,17 +46,16 @@ class Place(NamedTuple):
 class Node:
     """An entry as kept. kept: the fork that holds its tokens, None while the session's own context does.
 
-    ids: the tokens it added. dropped_from: of a rollback, the entry before it, whose fork has the tokens that were
-    dropped, and the keys and values of all that were kept.
+    Its tokens are those of the fork up to place.length; what it added begins where its parent ends. dropped_from: of a
+    rollback, the entry before it, whose fork has the tokens dropped, and the keys and values of all that were kept.
     """
 
-    __slots__ = ("dropped_from", "ids", "kept", "number", "parent", "place", "redo", "verb")
+    __slots__ = ("dropped_from", "kept", "number", "parent", "place", "redo", "verb")
 
-    def __init__(self, number: int, parent: Node | None, verb: str, ids: list[int], place: Place) -> None:
+    def __init__(self, number: int, parent: Node | None, verb: str, place: Place) -> None:
         self.number = number
         self.parent = parent
         self.verb = verb
-        self.ids = ids
         self.place = place
         self.kept: Context | None = None
         self.redo: Node | None = None
@@ -67,25 +66,25 @@ class History:
     """The entries of one session. `current` is where the session stands; growth since then is not entered yet."""
 
     def __init__(self, verb: str, place: Place) -> None:
-        self.current = Node(0, None, verb, [], place)
+        self.current = Node(0, None, verb, place)
         self.nodes = [self.current]
         self._growing = [self.current]
 
-    def add(self, verb: str, ids: list[int], place: Place, dropped_from: Node | None = None) -> None:
+    def add(self, verb: str, place: Place, dropped_from: Node | None = None) -> None:
         """Enter what was just done."""
-        node = Node(len(self.nodes), self.current, verb, ids, place)
+        node = Node(len(self.nodes), self.current, verb, place)
         node.dropped_from = dropped_from
         self.current.redo = node
+        self.current = node
         self.nodes.append(node)
-        self.move_to(node)
+        self._growing.append(node)
 
     def keep(self, context: Context) -> Node:
         """Before the session's context drops tokens or is left: one fork holds all entries it is the holder of.
 
         Returns the current entry.
         """
-        kept = context.fork()
-        kept.branch.park()
+        kept = context.fork(parked=True)
         for node in self._growing:
             node.kept = kept
         self._growing = []

@@ -113,9 +113,7 @@ def _nodes(tree: KvTree, state: State) -> list[Node]:
     nodes: list[Node] = []
     for number, (event, parent) in enumerate(state.entries):
         verb = event.verb.value if number or event.verb is Verb.FORK else "start"
-        nodes.append(
-            Node(number, None if parent is None else nodes[parent], verb, list(event.token_ids), _place(event))
-        )
+        nodes.append(Node(number, None if parent is None else nodes[parent], verb, _place(event)))
     for node in reversed(nodes):
         if node.kept is None:
             node.kept = Context(tree.root())

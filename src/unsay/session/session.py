@@ -221,15 +221,11 @@ class Session:
     def interrupt(self) -> bool:
         """Stop what streams, inside the token; from any thread, also in a signal handler. False if nothing did.
 
-        When it returns the session is free; the interrupted loop ends.
+        When it returns the session is free; the interrupted loop ends. The lock is held from the first look to the end:
+        a reader that wakes from the stopped step first waits for it, and finds that its run is over.
         """
-        run = self._run
-        if run is None:
-            return False
-        if run.stream is not None:
-            run.stream.close()
         with self._lock:
-            if self._run is not run:
+            if self._run is None:
                 return False
             self._pause()
             self._end_run()

@@ -84,12 +84,12 @@ class Timeline:
         else:
             self.context.append(ids)
         self.place = place
-        self.history.add(verb, ids, place)
+        self.history.add(verb, place)
 
     def deliver(self, finish: str | None, stop: tuple[str, ...]) -> None:
         """One more token of the engine's list is part of the answer."""
         place = self.place
-        self.place = place._replace(length=place.length + 1, finish=finish, stop=stop)
+        self.place = Place(place.length + 1, place.answer_start, place.has_turns, finish, stop)
         if self._journal is not None and self._journal.is_behind(self.place):
             self.log_answer()
 
@@ -102,17 +102,18 @@ class Timeline:
     def truncate(self, target: int, verb: Verb) -> int:
         """Keep `target` tokens, as an entry; returns how many were dropped."""
         self.enter_sampled()
-        num_dropped = self.place.length - target
-        place = self.place._replace(length=target, finish=None, stop=())
+        old = self.place
+        place = Place(target, old.answer_start, old.has_turns)
         if self._journal is not None:
             self._journal.verb(verb, target, (), place)
-        before = self.history.keep(self.context)
-        self.context.abort(target)
+        context = self.context
+        before = self.history.keep(context)
+        context.abort(target)
         if self._ids is not None:
             del self._ids[target:]
         self.place = place
-        self.history.add(verb, [], place, dropped_from=before)
-        return num_dropped
+        self.history.add(verb, place, dropped_from=before)
+        return old.length - target
 
     def end_answer(self, finish: str | None) -> None:
         """Why the answer ended; None opens it again."""
@@ -135,7 +136,7 @@ class Timeline:
         at = self.history.current.place
         if self.place.length != at.length:
             self.log_answer()
-            self.history.add(Verb.ANSWER, self.ids[at.length : self.place.length], self.place)
+            self.history.add(Verb.ANSWER, self.place)
 
     def log_answer(self, verb: Verb = Verb.ANSWER) -> None:
         """Bring the log up to the place."""
@@ -161,9 +162,10 @@ class Timeline:
 
     def _entry_of(self, node: Node, tokenizer: Tokenizer) -> Entry:
         parent = None if node.parent is None else node.parent.number
-        ids = node.ids
         if node.dropped_from is not None:
             ids = self.ids_at(node.dropped_from)[node.place.length :]
+        else:
+            ids = self.ids_at(node)[node.place.length if node.parent is None else node.parent.place.length :]
         is_current = node is self.history.current
         return Entry(node.number, parent, node.verb, tokenizer.decode(ids), node.place.length, is_current)
 

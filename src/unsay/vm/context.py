@@ -33,6 +33,8 @@ _ZEROS: tuple[int, ...] = (0,) * NUM_REGISTERS
 
 def check_position(given: object, valid: tuple[int, int], what: str = "position") -> int:
     """`given` as an int if it is an integer in `valid` (inclusive); else PositionError, also for bool and float."""
+    if type(given) is int and valid[0] <= given <= valid[1]:
+        return given
     try:
         position = operator.index(given)  # pyright: ignore[reportArgumentType]
     except TypeError:
@@ -45,6 +47,8 @@ def check_position(given: object, valid: tuple[int, int], what: str = "position"
 def check_token_ids(token_ids: Iterable[int]) -> list[int]:
     """The ids as a list; RequestError if one is no integer in 0..2^31-1. The size of the vocabulary is the engine's."""
     ids = list(token_ids)
+    if not ids:
+        return ids
     for place, token_id in enumerate(ids):
         if isinstance(token_id, bool) or not hasattr(token_id, "__index__") or not 0 <= token_id <= _MAX_TOKEN_ID:
             raise RequestError(f"token {place} is {token_id!r}: a token id is an integer in 0..{_MAX_TOKEN_ID}")
@@ -109,9 +113,12 @@ class Context:
         self.branch.commit(self.pending[:num_tokens])
         del self.pending[:num_tokens]
 
-    def fork(self) -> Context:
-        """A second context in the same state that shares every page; its cost does not depend on the length."""
-        child = Context(self.branch.fork())
+    def fork(self, parked: bool = False) -> Context:
+        """A second context in the same state that shares every page; its cost does not depend on the length.
+
+        parked: it is to be kept and not run, as an undo entry is (`Branch.park`).
+        """
+        child = Context(self.branch.fork(parked))
         child.registers[:] = self.registers
         child.pc = self.pc
         child.pending[:] = self.pending
@@ -140,13 +147,13 @@ class Context:
     def _rewind(self, target: int, payload: list[int]) -> None:
         """Keep the first `target` tokens, then the payload. The one place that knows invariant 2: where nothing would
         be left to compute, the last kept token is taken out of the tree and computed again, for its logits."""
-        kept = self.pending[: max(0, target - self.branch.length)]
-        pending = kept + payload
-        computed = min(target, self.branch.length)
+        branch = self.branch
+        computed = min(target, branch.length)
+        pending = self.pending[: target - computed] + payload
         if not pending and computed > 0:
             computed -= 1
-            pending = [self.branch.token_at(computed)]
-        self.branch.truncate(computed)
+            pending = [branch.token_at(computed)]
+        branch.truncate(computed)
         self.pending[:] = pending
 
     def release(self) -> None:
