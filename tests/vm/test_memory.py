@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -90,12 +88,19 @@ def test_the_timer_comes_when_due_and_does_not_make_up_for_lost_time():
     assert peripherals.take(Peripheral.TIMER) is None
 
 
-def test_wait_returns_when_the_timer_is_due():
-    peripherals = Peripherals()
-    peripherals.set_timer(0.05)
-    started = time.monotonic()
+def test_wait_sleeps_until_the_timer_is_due_and_no_longer(monkeypatch):
+    now, slept = [0.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    peripherals = Peripherals(lambda: now[0])
+    monkeypatch.setattr(peripherals._news, "wait", sleep)
+    peripherals.set_timer(0.5)
+    assert not peripherals.wait(0.25)
     assert peripherals.wait(5)
-    assert time.monotonic() - started < 1
+    assert slept == [0.25, 0.25]
 
 
 def test_what_is_posted_must_be_token_ids():

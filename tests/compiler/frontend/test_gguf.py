@@ -1,11 +1,10 @@
-"""The GGUF reader: valid files agree with the `gguf` package, hostile ones get a typed error at once and no memory."""
+"""The GGUF reader: valid files agree with the `gguf` package; hostile ones get a typed error, little work, no memory."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import struct
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -32,12 +31,16 @@ from tests.compiler.frontend.gguf_bytes import (
     value,
 )
 from tests.compiler.frontend.gguf_bytes import gguf as gguf_file
+from tests.work import num_lines
 from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
 from unsay.compiler.frontend.gguf import MAX_ARRAYS, MAX_KEYS, MAX_STRINGS, MAX_TENSORS, open_gguf
 from unsay.errors import ModelFileError, ModelNotFoundError, UnsupportedError
 
-MAX_SECONDS = 0.1
 MAX_BYTES = 1 << 20
+"""Python may allocate this much beyond the size of a file while it is read."""
+LINES_TO_OPEN = 400
+LINES_PER_BYTE = 4
+"""Lines run for a header: no more than these, however much it claims to hold. benchmarks/hostile.py has the times."""
 BIG = (2**31, 2**32, 2**63, 2**64 - 1)
 
 
@@ -50,21 +53,31 @@ def read_everything(path: Path) -> None:
 
 
 def refusal(tmp_path: Path, content: bytes, read: Callable[[Path], object] = open_gguf) -> ModelFileError:
-    """The error for this file; fails if it takes long or much memory to find."""
+    """The error for this file; fails if it takes much work or memory to find."""
     path = tmp_path / "hostile.gguf"
     path.write_bytes(content)
     tracemalloc.start()
-    start = time.process_time()
     try:
         with pytest.raises(ModelFileError) as caught:
             read(path)
-        seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
+        _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert seconds < MAX_SECONDS, f"{seconds:.3f} s for {caught.value}"
+    assert_little_work(path, read)
     assert peak < MAX_BYTES + len(content), f"{peak} bytes for {caught.value}"
     assert len(str(caught.value)) < 400
     return caught.value
+
+
+def assert_little_work(path: Path, read: Callable[[Path], object]) -> None:
+    """Reading a file, to its end or to an error, takes no more steps than there are bytes to look at."""
+
+    def attempt() -> None:
+        with contextlib.suppress(ModelFileError):
+            read(path)
+
+    lines = num_lines(attempt)
+    assert lines < LINES_TO_OPEN + LINES_PER_BYTE * path.stat().st_size, lines
 
 
 # valid files
@@ -129,16 +142,11 @@ def test_a_data_section_on_another_alignment(tmp_path: Path) -> None:
     assert open_gguf(path).data("t").view("<f4").tolist() == [list(map(float, range(8)))]
 
 
-def test_the_real_model_header_is_read_in_time(smollm2: Path) -> None:
-    best = min(timed(lambda: open_gguf(smollm2)) for _ in range(5))
-    assert best < 0.06, f"{best * 1e3:.1f} ms"
-
-
-def timed(action: Callable[[], object]) -> float:
-    """CPU seconds."""
-    start = time.process_time()
-    action()
-    return time.process_time() - start
+def test_the_real_model_header_is_walked_once(smollm2: Path) -> None:
+    """98,000 strings in two arrays at two lines each, and nothing else that there are many of."""
+    file = open_gguf(smollm2)
+    num_strings = sum(len(file.strings(f"tokenizer.ggml.{name}") or ()) for name in ("tokens", "merges"))
+    assert 2 * num_strings < num_lines(lambda: open_gguf(smollm2)) < 2 * num_strings + 30_000
 
 
 # hostile files
@@ -264,11 +272,10 @@ def test_a_large_file_that_states_the_truth_is_bounded_too(tmp_path: Path, conte
     ],
     ids=["keys", "tensors", "strings", "arrays", "strings, then cut off"],
 )
-def test_the_largest_header_there_may_be_is_walked_in_time(tmp_path: Path, content: bytes) -> None:
+def test_the_largest_header_there_may_be_is_walked_once(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "large.gguf"
     path.write_bytes(content)
-    with contextlib.suppress(ModelFileError):
-        assert min(timed(lambda: open_gguf(path)) for _ in range(5)) < MAX_SECONDS
+    assert_little_work(path, open_gguf)
 
 
 def test_truncation_anywhere_in_the_header_is_refused(tmp_path: Path, tiny_path: Path) -> None:
@@ -279,20 +286,16 @@ def test_truncation_anywhere_in_the_header_is_refused(tmp_path: Path, tiny_path:
 
 
 def test_truncation_of_the_real_header_is_refused(tmp_path: Path, smollm2: Path) -> None:
-    """Every 10,000th byte: each of the 1,785 cuts of 1,000 walks up to 98,000 strings, half a minute in all."""
+    """Every 10,000th byte; every 1,000th, which takes half a minute, is in benchmarks/hostile.py."""
     header = min(tensor.offset for tensor in open_gguf(smollm2).tensors.values())
     with smollm2.open("rb") as file:
         whole = file.read(header)
     path = tmp_path / "truncated.gguf"
     path.write_bytes(whole)
-    slowest = 0.0
     for size in range(header // 10_000 * 10_000, -1, -10_000):
         os.truncate(path, size)
-        start = time.process_time()
         with pytest.raises(ModelFileError):
             open_gguf(path)
-        slowest = max(slowest, time.process_time() - start)
-    assert slowest < MAX_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -379,13 +382,10 @@ def test_a_mutated_file_is_read_or_refused_never_anything_else(
 
 
 def fuzz_one(directory: Path, content: bytes) -> None:
-    """The fuzz target: reading these bytes must end in a value or a ModelFileError, soon and without much memory."""
+    """The fuzz target: reading these bytes must end in a value or a ModelFileError, for little work."""
     path = directory / "fuzz.gguf"
     path.write_bytes(content)
-    start = time.process_time()
-    with contextlib.suppress(ModelFileError):
-        read_everything(path)
-    assert time.process_time() - start < MAX_SECONDS
+    assert_little_work(path, read_everything)
 
 
 def test_values_survive_a_round_trip(tmp_path: Path) -> None:
