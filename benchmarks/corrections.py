@@ -45,7 +45,7 @@ def _measure(model: Model, context: int, samples: int) -> CorrectResult:
 
 
 def _judge_context(result: CorrectResult) -> None:
-    where = f"context {result.context}"
+    where = f"context {result.context}, load {result.load:.1f}"
     _say(f"{where}: stop in decode p99, us", result.stop_decode.p99_us, _MAX_STOP_P99_US)
     _say(f"{where}: stop in prefill p99, us", result.stop_prefill.p99_us, _MAX_STOP_P99_US)
     _say(f"{where}: rollback p50, us", result.rollback.p50_us, _MAX_P50_US)
