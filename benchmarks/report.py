@@ -1,0 +1,72 @@
+"""What the benchmarks print: the machine and the command, then a line for each result; objects with --json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from importlib.metadata import version
+from time import perf_counter, process_time
+from typing import Any
+
+from unsay.benchmark.hardware import describe
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """A parser with --json, and the docstring of the benchmark as its help."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", action="store_true", help="one JSON object a line")
+    return made
+
+
+class Report:
+    """Prints as results come. Figures are named with their units: `_ms`, `_bytes`, `_per_s`."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._is_json = args.json
+        self.hardware = describe()
+        command = " ".join(["python", "-m", f"benchmarks.{_name(sys.argv[0])}", *sys.argv[1:]])
+        machine = {"command": command, **asdict(self.hardware), "llvmlite": version("llvmlite")}
+        if self._is_json:
+            print(json.dumps(machine), flush=True)
+            return
+        print(command)
+        print(
+            f"{machine['cpu']}, {machine['cores']} cores, {machine['read_bandwidth'] / 1e9:.1f} GB/s read, "
+            f"load {machine['load']:.1f}; unsay {machine['unsay']}, Python {machine['python']}, "
+            f"NumPy {machine['numpy']}, llvmlite {machine['llvmlite']}\n"
+        )
+
+    def add(self, what: str, result: Any = None, **figures: Any) -> None:
+        """One result: the fields of a dataclass, single figures, or both."""
+        fields = {**(asdict(result) if is_dataclass(result) else {}), **figures}  # type: ignore[arg-type]
+        if self._is_json:
+            print(json.dumps({"result": what, **fields}), flush=True)
+        else:
+            print(f"{what}: " + ", ".join(f"{name} {_shown(value)}" for name, value in fields.items()), flush=True)
+
+
+def median_ms(action: Callable[[], object], repeats: int, clock: Callable[[], float] = perf_counter) -> float:
+    """Of `repeats` calls; `process_time` as clock gives CPU milliseconds, which other programs disturb less."""
+    samples: list[float] = []
+    for _ in range(repeats):
+        started = clock()
+        action()
+        samples.append(1e3 * (clock() - started))
+    return statistics.median(samples)
+
+
+def median_cpu_ms(action: Callable[[], object], repeats: int) -> float:
+    """CPU milliseconds of this process."""
+    return median_ms(action, repeats, process_time)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".py")
+
+
+def _shown(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
