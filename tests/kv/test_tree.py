@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gc
+import math
 import mmap
 import threading
-import time
 import tracemalloc
 from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
 import pytest
 
+from tests.work import num_lines
 from unsay.core import PAGE_TOKENS
 from unsay.errors import OutOfPagesError, PositionError
+from unsay.kv.node import NO_PAGE, Node, ancestor
 from unsay.kv.pages import PagePool
 from unsay.kv.tree import Branch, KvTree
+
+LINES_PER_NODE = 2
+"""Lines that `ancestor` runs at each node it visits."""
 
 
 def make_tree(capacity: int = 64) -> KvTree:
@@ -351,25 +356,29 @@ def test_unpark_finds_again_what_others_hold() -> None:
     assert_holds(undo, range(32))
 
 
-def test_fork_and_rollback_take_no_time_that_depends_on_the_length() -> None:
-    """Medians, with room for a busy machine; benchmarks/ has the figures."""
-    medians = [_median_us(num_tokens) for num_tokens in (512, 64_000)]
-    assert max(medians) < 40, medians
+def test_a_fork_is_the_same_work_at_any_length_and_a_rollback_grows_with_its_logarithm() -> None:
+    """benchmarks/corrections.py has the times."""
+    (fork_short, rollback_short), (fork_long, rollback_long) = (_work(num_tokens) for num_tokens in (512, 64_000))
+    assert fork_short == fork_long
+    assert rollback_long - rollback_short <= LINES_PER_NODE * 3 * math.log2(64_000 / 512)
 
 
-def _median_us(num_tokens: int) -> float:
+def _work(num_tokens: int) -> tuple[int, int]:
+    """Lines run by a fork, and by the longest rollback, in a branch of this length."""
     tree = make_tree(capacity=num_tokens // PAGE_TOKENS + 8)
     branch = tree.root()
     branch.reserve(num_tokens)
     branch.commit(range(num_tokens))
-    samples: list[float] = []
-    for number in range(300):
-        start = time.perf_counter()
-        fork = branch.fork()
-        fork.truncate(num_tokens // 2 + number % 97)
-        samples.append((time.perf_counter() - start) * 1e6)
-        fork.release()
-    return float(np.median(samples))
+    places = range(0, num_tokens, num_tokens // 128)
+    return num_lines(branch.fork), max(num_lines(partial(branch.fork().truncate, place)) for place in places)
+
+
+def test_an_ancestor_is_found_within_three_times_the_logarithm_of_the_depth() -> None:
+    tip = Node(("", b""), NO_PAGE)
+    for page in range(4000):
+        tip = Node(tip.origin, page, tip)
+    most = max(num_lines(partial(ancestor, tip, depth)) for depth in range(4001))
+    assert most <= LINES_PER_NODE * 3 * math.log2(4000)
 
 
 def test_a_thousand_forks_of_a_long_context_are_small() -> None:
