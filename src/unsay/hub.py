@@ -90,7 +90,7 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     DownloadError if it cannot be fetched or is not what was pinned, CacheError if it cannot be kept.
     """
     if name not in KNOWN:
-        raise ModelNotFoundError(f"no model {name!r}; {_KNOWN_HINT}")
+        raise ModelNotFoundError(f"no model {name!r} to download; known models: {', '.join(KNOWN)}")
     model = KNOWN[name]
     if _is_complete(model):
         return model.path

@@ -21,6 +21,11 @@ def unsay(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of the shell."""
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+
+
 MAX_MODULES_FOR_HELP = 60
 """That `unsay --help` imports beyond those of an empty program: argparse and what it needs are most of them."""
 
@@ -78,6 +83,39 @@ def test_a_reader_that_goes_away_is_no_error(tiny_path: Path) -> None:
     pipeline = f"{sys.executable} -m unsay run --model {tiny_path} --ignore-eos --json hi | head -n 1"
     result = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=False)
     assert result.stdout.count("\n") == 1 and result.stderr == ""
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("verb", ["list", "run --max-tokens 3 hi", "--version"])
+def test_a_stdout_that_takes_nothing_is_one_line(tiny_path: Path, verb: str, redirection: str) -> None:
+    verb = verb.replace("run", f"run --model {tiny_path}")
+    result = shell(f"{sys.executable} -m unsay {verb} {redirection}")
+    assert result.returncode == 1
+    assert result.stderr.startswith("unsay: ") and result.stderr.count("\n") == 1, result.stderr
+    assert "send it to" in result.stderr
+
+
+def test_closed_input_is_an_empty_prompt_and_a_closed_stderr_is_no_error(tiny_path: Path) -> None:
+    run = f"{sys.executable} -m unsay run --model {tiny_path} --max-tokens 3"
+    assert "the prompt is empty" in shell(f"{run} <&-").stderr
+    result = shell(f"{run} hi 2>&-")
+    assert result.returncode == 0 and result.stdout
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "latin-1", "ascii"])
+def test_bytes_that_are_not_utf_8_are_named_whatever_the_locale(tiny_path: Path, encoding: str) -> None:
+    for verb in ("run", "chat"):
+        unsay = f"PYTHONIOENCODING={encoding} {sys.executable} -m unsay {verb} --model {tiny_path}"
+        result = shell(f"printf 'caf\\351 x' | {unsay}")
+        assert "not UTF-8: after 3 characters comes the byte 0xe9" in result.stdout + result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_another(tiny_path: Path) -> None:
+    run = f"{sys.executable} -m unsay run --model {tiny_path} --ignore-eos --max-tokens 60 --temperature 5 hi"
+    assert not shell(run).stdout.isascii()
+    result = shell(f"PYTHONIOENCODING=ascii {run}")
+    assert result.returncode == 0 and result.stdout.isascii() and "?" in result.stdout
 
 
 def test_ctrl_c_ends_a_verb_without_a_traceback(

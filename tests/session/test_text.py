@@ -54,6 +54,11 @@ def test_end_marks_are_no_text(tokenizer: Tokenizer) -> None:
         find_before(tokenizer, ids, "im_end")
 
 
+def test_what_is_no_text_is_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(RequestError, match="before 20: it must be text; to= takes a token index"):
+        find_before(tokenizer, tokenizer.encode("abc"), 20)
+
+
 @pytest.mark.parametrize("text", ["q", "", "\ud800"])
 def test_a_text_that_is_not_there_is_refused(tokenizer: Tokenizer, text: str) -> None:
     with pytest.raises(RequestError, match="not in the answer"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import unicodedata
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,18 @@ def test_end_of_turn_ids_are_those_of_the_file_and_those_known_by_name() -> None
 def test_half_a_surrogate_pair_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(RequestError, match=r"character \d is U\+D"):
         TINY.encode(text)
+
+
+def test_a_byte_kept_of_an_input_that_is_not_utf_8_is_named() -> None:
+    with pytest.raises(RequestError, match="not UTF-8: after 3 characters comes the byte 0xe9"):
+        TINY.encode(b"caf\xe9".decode("utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize("text", [5, None, b"bytes", ["a"]])
+def test_what_is_no_text_is_refused(text: object) -> None:
+    for special in (False, True):
+        with pytest.raises(RequestError, match="is no text"):
+            TINY.encode(cast(str, text), special=special)
 
 
 @pytest.mark.parametrize("token_id", [-1, TINY.vocab_size])

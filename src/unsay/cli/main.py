@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol, cast
 
-from unsay.cli.output import write_error, write_line
+from unsay.cli.output import OutputError, flush, write_error, write_line
 from unsay.errors import UnsayError
 
 HELP_WIDTH = 100
@@ -95,7 +97,12 @@ def make_verb_parser(name: str) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `unsay`; returns the exit code."""
     try:
+        _prepare_streams()
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except OutputError as error:
+        _drop_output()
+        write_error(f"unsay: {error}")
+        return 1
     except UnsayError as error:
         write_error(f"unsay: {error}")
         return 1
@@ -103,8 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_error("")
         return 130
     except BrokenPipeError:
-        # The reader went away (`unsay run ... | head`); Python would complain again while it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader went away: `unsay run ... | head`
         return 141
 
 
@@ -120,8 +126,27 @@ def _dispatch(argv: list[str]) -> int:
         parser.error(f"no verb {args.verb!r}; there are: {', '.join(VERBS)}")
     verb_args = make_verb_parser(args.verb).parse_args(args.rest)
     code = verb_args.run(verb_args)
-    sys.stdout.flush()
+    flush()
     return code
+
+
+def _prepare_streams() -> None:
+    """No byte given and no character printed ends in a traceback, nor does a stream the caller closed (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, f"__{name}__") is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if sys.__stdout__ is None:
+        raise OutputError("standard output is closed; send it to a file, or to /dev/null")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Send what stdout still holds nowhere; Python would complain again while it flushes at exit."""
+    with suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version() -> int:

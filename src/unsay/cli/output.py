@@ -8,19 +8,32 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from unsay.errors import UnsayError
+
 if TYPE_CHECKING:
     from unsay.core import Progress
 
 
+class OutputError(UnsayError):
+    """Standard output takes nothing: it is closed, or its disk is full. A reader that left is no error (`| head`)."""
+
+
 def write(text: str) -> None:
     """Text to stdout at once, as it is."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    write_line(text, end="")
+    flush()
 
 
-def write_line(text: str = "") -> None:
+def write_line(text: str = "", end: str = "\n") -> None:
     """A line to stdout."""
-    sys.stdout.write(text + "\n")
+    with _output_errors():
+        sys.stdout.write(text + end)
+
+
+def flush() -> None:
+    """Hand over what was written. The last chance to hear that it could not be."""
+    with _output_errors():
+        sys.stdout.flush()
 
 
 def write_json(value: object) -> None:
@@ -30,7 +43,7 @@ def write_json(value: object) -> None:
 
 def write_error(text: str) -> None:
     """A line to stderr."""
-    sys.stdout.flush()
+    flush()
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -50,6 +63,16 @@ def progress_bars() -> Generator[Progress | None]:
 
     with Bars() as bars:
         yield bars.report
+
+
+@contextmanager
+def _output_errors() -> Generator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write to standard output: {error.strerror}; send it to another place") from error
 
 
 def _visible(character: str) -> str:

@@ -28,11 +28,13 @@ def answer_text(tokenizer: Tokenizer, ids: Sequence[int], stop: Sequence[str], i
     return shown + text.flush() if is_final else shown
 
 
-def find_before(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> tuple[int, str]:
+def find_before(tokenizer: Tokenizer, ids: Sequence[int], text: object) -> tuple[int, str]:
     """The token that holds the first character of the first occurrence of `text`, and what it holds before that.
 
     Where that would be part of a character, the token before is taken instead. RequestError if `text` is not there.
     """
+    if not isinstance(text, str):
+        raise RequestError(f"rollback before {text!r}: it must be text; to= takes a token index")
     pieces = [b"" if i in tokenizer.control_ids else tokenizer.token_bytes(i) for i in ids]
     place = b"".join(pieces).find(text.encode("utf-8", "surrogatepass")) if text else -1
     if place < 0:

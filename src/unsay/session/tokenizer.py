@@ -30,6 +30,9 @@ _ENDS_A_TURN = frozenset(
 )
 """Control tokens that end an answer, whatever the file says of its EOS (the same names llama.cpp goes by)."""
 
+_KEPT_BYTES = range(0xDC80, 0xDD00)
+"""What Python's "surrogateescape" keeps the bytes 0x80 to 0xff of an input as that is not UTF-8."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -97,7 +100,7 @@ class Tokenizer:
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Ids of a text, without BOS. special: whether names of special tokens in it stand for those tokens.
 
-        Raises RequestError if the text holds half of a surrogate pair.
+        Raises RequestError if it is no text, or holds half of a surrogate pair.
         """
         return self.encode_spans([(text, special)])
 
@@ -106,6 +109,7 @@ class Tokenizer:
         token_ids: list[int] = []
         plain: list[str] = []
         for text, special in spans:
+            check_text(text)
             pieces = self._special_pattern.split(text) if special else [text]
             plain.append(pieces[0])
             for name, following in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -137,11 +141,7 @@ class Tokenizer:
     def _encode_plain(self, text: str) -> list[int]:
         if not text:
             return []
-        try:
-            return self._bpe.encode(text, add_special_tokens=False).ids
-        except TypeError:
-            check_text(text)
-            raise
+        return self._bpe.encode(text, add_special_tokens=False).ids
 
 
 def _kind_of(spec: VocabSpec) -> Kind:
@@ -185,14 +185,24 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
 
 
-def check_text(text: str) -> None:
-    """Raise RequestError if the text holds half of a surrogate pair, which no file or terminal can."""
+def check_text(text: object) -> None:
+    """Raise RequestError for what is no text, or holds half of a surrogate pair, which no file or terminal can.
+
+    Some halves are how Python keeps a byte of its input that is not UTF-8; that byte is then named.
+    """
+    if not isinstance(text, str):
+        raise RequestError(f"{text!r} is no text: give a str")
     try:
         text.encode()
     except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        if code in _KEPT_BYTES:
+            raise RequestError(
+                f"the text is not UTF-8: after {error.start} characters comes the byte 0x{code & 0xFF:02x}; convert it"
+            ) from None
         raise RequestError(
-            f"the text is not valid Unicode: character {error.start} is U+{ord(text[error.start]):04X}, half of a "
-            "surrogate pair; decode it as UTF-8 first"
+            f"the text is not valid Unicode: character {error.start} is U+{code:04X}, half of a surrogate pair; "
+            "decode it as UTF-8 first"
         ) from None
 
 
