@@ -37,3 +37,33 @@ def test_an_injection_after_a_token_is_a_correction_of_its_own() -> None:
     correction = watch.correction
     assert correction is not None
     assert (correction.num_kept, correction.num_dropped, correction.num_injected) == (11, 0, 2)
+
+
+def test_several_rollbacks_before_a_token_are_one_correction() -> None:
+    watch = Stopwatch()
+    watch.rollback(60, 5, 0.25)
+    watch.rollback(50, 10, 0.5)
+    watch.inject(50, 4, started=0.0)
+    assert watch.correction == (50, 15, 4, 0.75, None, None)
+
+
+def test_an_injection_taken_back_is_not_counted() -> None:
+    watch = Stopwatch()
+    watch.inject(40, 6, started=0.0)
+    watch.rollback(43, 3, 0.25)
+    assert watch.correction == (40, 0, 3, 0.25, None, None)
+    watch.rollback(38, 5, 0.25)
+    assert watch.correction == (38, 2, 0, 0.5, None, None)
+
+
+def test_a_correction_another_verb_follows_is_forgotten_and_one_a_token_followed_is_kept() -> None:
+    watch = Stopwatch()
+    watch.rollback(10, 5, 0.25)
+    watch.forget()
+    assert watch.correction is None
+    watch.inject(10, 3, started=0.0)
+    assert watch.correction == (10, 0, 3, 0.0, None, None)
+    watch.first_token(3)
+    done = watch.correction
+    watch.forget()
+    assert watch.correction == done

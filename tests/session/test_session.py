@@ -269,6 +269,31 @@ def test_figures_of_a_correction(model: Model, chat: Session) -> None:
     assert 0 < correction.rollback_s < correction.first_token_s + 1
 
 
+@pytest.mark.parametrize("verb", ["undo", "checkout", "user", "append"])
+def test_a_correction_left_before_its_first_token_is_none(chat: Session, verb: str) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=20)
+    chat.rollback(to=10)
+    assert chat.correction is not None
+    arguments = {"undo": (), "checkout": (2,), "user": ("more",), "append": ("more",)}
+    getattr(chat, verb)(*arguments[verb])
+    assert chat.correction is None
+    kept = len(chat.token_ids)
+    chat.inject("the pan")
+    assert chat.correction is not None
+    assert (chat.correction.num_kept, chat.correction.num_dropped) == (kept, 0)
+
+
+def test_a_text_longer_than_the_context_is_told_to_be_shorter(chat: Session) -> None:
+    with pytest.raises(ContextFullError, match=r"holds \d+; shorten it"):
+        chat.user("word " * 20000)
+
+
+def test_entries_print_their_verb_as_plain_text(chat: Session) -> None:
+    chat.user("say")
+    assert "verb='user'" in repr(chat.history()[1])
+
+
 # Undo, redo, fork
 
 

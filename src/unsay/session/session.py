@@ -120,6 +120,7 @@ class Session:
             else:
                 ids = self._without_second_end(self._turns.next(text))
             self._grow(Verb.USER, ids, opens_answer=True, has_turns=True)
+            self._forget_correction()
 
     def append(self, text: str, special: bool = False) -> None:
         """Add raw text, without a template; the answer begins after it. special: names of special tokens count."""
@@ -129,6 +130,7 @@ class Session:
             ids = self._tokenizer.encode(text, special)
             ids = ids if self._place.length else self._tokenizer.with_bos(ids)
             self._grow(Verb.APPEND, ids, opens_answer=True, has_turns=self._place.has_turns)
+            self._forget_correction()
 
     def inject(self, text: str) -> None:
         """Put literal text into the answer where it stands; the next token continues it. An ended answer is open again.
@@ -283,7 +285,7 @@ class Session:
             timeline = self._settle()
             timeline.enter_sampled()
             timeline.go_to([timeline.history.find(number)], Verb.CHECKOUT, number)
-            self._carry = ""
+            self._forget_correction()
 
     def history(self) -> list[Entry]:
         """Everything that happened, also what was undone."""
@@ -310,7 +312,7 @@ class Session:
             for _ in range(steps):
                 path.append(step(timeline.history, path[-1]))
             timeline.go_to(path[1:], verb, steps)
-            self._carry = ""
+            self._forget_correction()
 
     # The end
 
@@ -360,6 +362,11 @@ class Session:
         else:
             timeline.end_answer(None)
 
+    def _forget_correction(self) -> None:
+        """The session stands elsewhere now, and what a rollback left over is nothing there."""
+        self._carry = ""
+        self._stopwatch.forget()
+
     def _grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
         self._check_room(len(ids) + 1, f"the {verb.value} text and one token of answer")
         self._timeline.grow(verb, ids, opens_answer, has_turns)
@@ -381,9 +388,10 @@ class Session:
     def _check_room(self, num_tokens: int, what: str) -> None:
         limit = self._engine.scheduler.context_length
         if self._place.length + num_tokens > limit:
+            advice = "shorten it" if num_tokens > limit else "roll back, or start a new session"
             raise ContextFullError(
                 f"no room for {what}: {num_tokens} tokens on top of {self._place.length}, and the model's context "
-                f"holds {limit}; roll back, or start a new session"
+                f"holds {limit}; {advice}"
             )
 
 

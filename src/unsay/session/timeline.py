@@ -167,7 +167,7 @@ class Timeline:
         else:
             ids = self.ids_at(node)[node.place.length if node.parent is None else node.parent.place.length :]
         is_current = node is self.history.current
-        return Entry(node.number, parent, node.verb, tokenizer.decode(ids), node.place.length, is_current)
+        return Entry(node.number, parent, str(node.verb), tokenizer.decode(ids), node.place.length, is_current)
 
     def _replace_context(self, context: Context) -> None:
         self.context.release()

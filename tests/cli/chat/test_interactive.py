@@ -110,6 +110,38 @@ def test_arrow_keys_pick_a_token_and_typing_goes_on_from_there(chat: pexpect.spa
     quit_chat(chat)
 
 
+def test_enter_after_a_pick_puts_no_white_space_there(chat: pexpect.spawn) -> None:
+    start_answer(chat)
+    stop_answer(chat)
+    chat.send(" the pan\r")
+    chat.expect("tokens kept")
+    stop_answer(chat)
+    chat.send("/undo\r")
+    chat.expect_exact("the pan")
+    chat.expect_exact("fix> ")
+    chat.send("\x1b[D")
+    chat.expect(r"back to (\d+): ")
+    chat.send("\r")
+    chat.expect_exact("fix>  ")
+    chat.send("\r")
+    chat.expect(r"tokens kept, 1 dropped, 0 injected; rollback")
+    stop_answer(chat)
+    quit_chat(chat)
+
+
+def test_a_command_may_follow_a_pick(chat: pexpect.spawn) -> None:
+    start_answer(chat)
+    stop_answer(chat)
+    chat.send(" the pan\r")
+    chat.expect("tokens kept")
+    stop_answer(chat)
+    chat.send("/undo\r")
+    chat.expect_exact("fix> ")
+    chat.send("\x1b[D/undo\r")
+    chat.expect_exact("tokens, the answer is open")
+    quit_chat(chat)
+
+
 def test_a_window_that_changes_size_is_drawn_anew(chat: pexpect.spawn) -> None:
     chat.send("x" * 90)
     chat.expect_exact("x" * 90)

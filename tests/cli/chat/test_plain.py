@@ -34,6 +34,14 @@ def test_a_script_corrects_undoes_and_saves(tiny_path: Path, tmp_path: Path) -> 
     assert verbs == ["user", "answer", "rollback", "inject", "answer"]
 
 
+def test_a_rollback_the_model_goes_on_from_has_its_line_of_truth(tiny_path: Path) -> None:
+    for go_on in ("", "/go"):
+        output = talk(tiny_path, "hello", "/back 3", go_on, go_on)
+        truths = [line for line in output if "tokens kept" in line]
+        assert len(truths) == 1, "the second time nothing was taken back"
+        assert "5 dropped, 0 injected; rollback" in truths[0] and "first new token after" in truths[0]
+
+
 def test_branches_go_their_own_way(tiny_path: Path) -> None:
     output = talk(tiny_path, "hello", "/fork", "/back 2", " other", "/switch", "/switch 1", "/switch 3")
     assert any(line.startswith("this is branch 2") for line in output)

@@ -40,7 +40,7 @@ def _show(talk: Talk, _: str) -> Reply:
 
 
 def _go(talk: Talk, _: str) -> Reply:
-    return Reply(streams=True)
+    return talk.correct("")
 
 
 def _say(talk: Talk, text: str) -> Reply:

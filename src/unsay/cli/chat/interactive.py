@@ -32,6 +32,7 @@ class Interactive:
         self._terminal = Terminal()
         self._editor = Editor()
         self._picker: Picker | None = None
+        self._begun = ""
         self._keys: list[Key] = []
 
     def run(self) -> None:
@@ -64,7 +65,7 @@ class Interactive:
     def _press_typing(self, key: Key) -> str | None:
         if key.name == "enter":
             self._draw(is_final=True)
-            return self._editor.enter()
+            return self._entered()
         if key.name == "ctrl-c":
             self._editor.start()
         elif key.name == "ctrl-z":
@@ -75,6 +76,12 @@ class Interactive:
             self._editor.press(key)
         return None
 
+    def _entered(self) -> str:
+        """The line; what a pick has begun is none by itself, so Enter right after it lets the answer go on."""
+        line, begun = self._editor.enter(), self._begun
+        self._begun = ""
+        return "" if line == begun else line
+
     def _press_picking(self, key: Key) -> str | None:
         picker = self._picker
         assert picker is not None
@@ -84,15 +91,18 @@ class Interactive:
         if key.name in ("enter", "text"):
             self._pick(picker.index)
         if key.name == "text":
+            if key.text.startswith("/"):
+                self._editor.start()
             self._editor.press(key)
         return None
 
     def _pick(self, index: int) -> None:
-        """Roll back to a token; white space it began with is typed already, and may be deleted."""
+        """Roll back to a token; white space it began with is typed already, and may be deleted or made a command."""
         token = self._talk.tokens[index]
         self._terminal.write(_CLEAR_LINE)
         self._obey(f"/back {index}")
-        self._editor.start(token[: len(token) - len(token.lstrip(" "))])
+        self._begun = token[: len(token) - len(token.lstrip(" "))]
+        self._editor.start(self._begun)
 
     def _draw(self, is_final: bool = False) -> None:
         """Draw the lowest line anew; is_final: leave it and go to the next."""

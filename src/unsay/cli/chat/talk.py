@@ -62,7 +62,8 @@ class Talk:
         """Put a text at the end of the open answer, and let it go on; "" only lets it go on."""
         if text:
             self.session.inject(text)
-        return Reply(streams=True, is_correction=bool(text))
+        correction = self.session.correction
+        return Reply(streams=True, is_correction=correction is not None and correction.first_token_s is None)
 
     def back(self, to: int | None = None, before: str | None = None) -> Reply:
         """Take the answer back from token `to` on, or from the text `before` on."""
