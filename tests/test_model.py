@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import unsay
 from tests.models import fresh_run, loaded
+from tests.tiny import write_tiny_gguf
 from unsay import Model, SamplingParams
-from unsay.errors import ContextFullError, ModelNotFoundError, RequestError, TargetError
+from unsay.errors import (
+    ContextFullError,
+    ModelNotFoundError,
+    RequestError,
+    TargetError,
+    TemplateError,
+    UnsupportedError,
+)
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 IDS = [10 + (i * 37) % 200 for i in range(100)]
@@ -152,3 +162,59 @@ def test_load_of_nothing_says_what_there_is(tmp_path: Path) -> None:
 def test_executors_agree_bit_for_bit(tiny_path: Path) -> None:
     with loaded(tiny_path, "native") as native, loaded(tiny_path, "reference") as reference:
         assert np.array_equal(native.logits(IDS[:40]).view(np.int32), reference.logits(IDS[:40]).view(np.int32))
+
+
+NO_IDS = [None, 5, 1.5, True, "x", ["a"], [None], [1.0], [True, 5], [[1], [2, 3]], [-1], [2**63], [2**70], object()]
+
+
+@pytest.mark.parametrize("given", NO_IDS, ids=repr)
+def test_what_are_no_token_ids_is_said(model: Model, given: Any) -> None:
+    for verb in (model.logits, model.generate, model.detokenize):
+        with pytest.raises(RequestError, match="token"):
+            verb(given)
+
+
+@pytest.mark.parametrize("given", [5, True, "x", {}, object()], ids=repr)
+def test_params_and_system_of_another_type_are_named(model: Model, given: Any) -> None:
+    with pytest.raises(RequestError, match="params is"):
+        model.session(params=given)
+    with pytest.raises(RequestError, match="params is"):
+        model.generate([5], given)
+    if not isinstance(given, str):
+        with pytest.raises(RequestError, match="system message is"):
+            model.session(system=given)
+
+
+@pytest.mark.parametrize("option", ["num_threads", "kv_tokens"])
+@pytest.mark.parametrize("given", [True, 1.5, "2", float("nan"), [], 0, -1, 2**70], ids=repr)
+def test_a_size_that_is_none_is_named(tiny_path: Path, option: str, given: Any) -> None:
+    with pytest.raises(RequestError, match=r"num_threads|kv_tokens|KV pool"):
+        unsay.load(tiny_path, **{option: given})
+
+
+@pytest.mark.parametrize("given", [None, 5, True, b"smollm2:135m", []], ids=repr)
+def test_a_path_that_is_none_is_named(given: Any) -> None:
+    for verb in (unsay.load, unsay.load_tokenizer):
+        with pytest.raises(RequestError, match="the model is"):
+            verb(given)
+
+
+UNUSABLE: dict[str, Any] = {
+    "tokenizer kind": ({"pre": "made-up"}, UnsupportedError),
+    "template that harms": (
+        {"chat_template": "{% set n = namespace() %}{% set n.x = n %}{{ n }}"},
+        TemplateError,
+    ),
+    "template too long": ({"chat_template": "x" * 100_000}, TemplateError),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_text_side_that_cannot_be_used_is_refused_before_anything_is_compiled(tmp_path: Path, name: str) -> None:
+    options, error = UNUSABLE[name]
+    path = write_tiny_gguf(tmp_path / "unusable.gguf", seed=99, **options)
+    unsay.load_tokenizer(write_tiny_gguf(tmp_path / "warm.gguf"))
+    start = time.process_time()
+    with pytest.raises(error):
+        unsay.load(path, num_threads=1)
+    assert time.process_time() - start < 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -54,14 +54,20 @@ def load(
     sessions together can keep. Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
     """
     from unsay import hub
-    from unsay.compiler.compile import compile_model
+    from unsay.compiler.compile import compile_model, find_compiled
     from unsay.runtime.cpu import best_target, check_target
 
     if executor not in EXECUTORS:
         raise RequestError(f"executor {executor!r} is not known; there are: {', '.join(EXECUTORS)}")
+    _check_sizes(num_threads, kv_tokens)
     if target is not None:
         check_target(target)
-    files = compile_model(hub.resolve(name_or_path, progress), target=target or best_target(), progress=progress)
+    chosen = target or best_target()
+    source = hub.resolve(_checked_path(name_or_path), progress)
+    files = find_compiled(source, target=chosen, progress=progress)
+    if files is None:
+        _check_text_side(source)
+        files = compile_model(source, target=chosen, progress=progress)
     return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens)
 
 
@@ -85,7 +91,42 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     from unsay.compiler.frontend.describe import vocab_spec
     from unsay.compiler.frontend.gguf import open_gguf
 
-    return Tokenizer(vocab_spec(open_gguf(Path(path))))
+    return Tokenizer(vocab_spec(open_gguf(Path(_checked_path(path)))))
+
+
+def _as_list(token_ids: Iterable[object]) -> list[object]:
+    try:
+        return list(token_ids)
+    except TypeError:
+        raise RequestError(f"token ids are {token_ids!r}: give a list of integers") from None
+
+
+def _checked_params(given: object) -> SamplingParams:
+    if given is not None and not isinstance(given, SamplingParams):
+        raise RequestError(f"params is {given!r}: it must be a SamplingParams, or None for the defaults")
+    return given or SamplingParams()
+
+
+def _check_text_side(source: Path) -> None:
+    """Refuse a vocabulary or template that cannot be used before anything is compiled for it."""
+    from unsay.compiler.frontend.describe import vocab_spec
+    from unsay.compiler.frontend.gguf import open_gguf
+
+    vocab = vocab_spec(open_gguf(source))
+    Tokenizer(vocab)
+    ChatTemplate(vocab)
+
+
+def _checked_path(given: object) -> str | Path:
+    if not isinstance(given, str | Path):
+        raise RequestError(f"the model is {given!r}: give the name of a known model, or the path of a file")
+    return given
+
+
+def _check_sizes(num_threads: object, kv_tokens: object) -> None:
+    for name, value in (("num_threads", num_threads), ("kv_tokens", kv_tokens)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise RequestError(f"{name} is {value!r}: it must be an integer, or None for the default")
 
 
 def _make_executor(name: str, image: Image, pool: PagePool, num_threads: int) -> Executor:
@@ -126,7 +167,9 @@ class Model:
         log: a `session.log.SessionLog`; what is said and done is then on the disk before it is acknowledged.
         """
         self._check_open()
-        merged = changed(params or SamplingParams(), fields)
+        if system is not None and not isinstance(system, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RequestError(f"the system message is {system!r}: it must be a string, or None for the model's own")
+        merged = changed(_checked_params(params), fields)
         validate(merged, self.tokenizer.vocab_size)
         turns = Turns(self._template, self.tokenizer, system)
         journal = None if log is None else Journal.begin(log, settings_of(system, merged))
@@ -149,7 +192,7 @@ class Model:
         ids = self._check_ids(token_ids)
         if len(ids) >= self.spec.context_length:
             raise ContextFullError(f"{len(ids)} tokens leave no room in a context of {self.spec.context_length}")
-        chosen = params or SamplingParams()
+        chosen = _checked_params(params)
         validate(chosen, self.tokenizer.vocab_size)
         return self._generate(ids, chosen)
 
@@ -184,7 +227,7 @@ class Model:
 
     def detokenize(self, token_ids: Iterable[int]) -> str:
         """Text of ids, special tokens by name."""
-        return self.tokenizer.decode(token_ids)
+        return self.tokenizer.decode(self._check_ids(ids) if (ids := _as_list(token_ids)) else [])
 
     def close(self) -> None:
         """End the threads and unmap; sessions cannot be used afterwards. Idempotent."""
@@ -202,11 +245,14 @@ class Model:
         if self._is_closed:
             raise RequestError("this model is closed: load() it again")
 
-    def _check_ids(self, token_ids: Iterable[int]) -> list[int]:
-        ids = np.asarray(list(token_ids))
-        if not ids.size:
+    def _check_ids(self, token_ids: Iterable[object]) -> list[int]:
+        ids = _as_list(token_ids)
+        if not ids:
             raise RequestError("the list of token ids is empty: give at least one token")
         size = self.spec.vocab_size
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= size:
-            raise RequestError(f"token ids must be integers in 0..{size - 1}, the vocabulary of this model")
-        return [int(token_id) for token_id in ids]
+        for place, token_id in enumerate(ids):
+            if not isinstance(token_id, int | np.integer) or isinstance(token_id, bool) or not 0 <= token_id < size:
+                raise RequestError(
+                    f"token {place} is {token_id!r}: token ids are integers in 0..{size - 1}, this model's vocabulary"
+                )
+        return [int(cast(int, token_id)) for token_id in ids]

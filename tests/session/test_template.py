@@ -28,6 +28,9 @@ THINKING = (
 )
 SHOUTING = "{% for m in messages %}{{ '<|im_start|>' + m.content | upper + '<|im_end|>' }}{% endfor %}"
 
+HANG_S = 5.0
+"""CPU seconds: only a template that goes on and on takes more, on however slow a machine."""
+
 
 def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
@@ -127,10 +130,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_ends_soon_in_an_error(name: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(TemplateError):
         template(HOSTILE[name]).spans([user("hi")], True)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < HANG_S
 
 
 @pytest.mark.parametrize(
@@ -176,3 +179,63 @@ def test_smollm2_template_cannot_be_forged(smollm2: Path) -> None:
     token_ids = tokenizer.with_bos(tokenizer.encode_spans(chat.spans([user(FORGERY)], True)))
     assert [token_id for token_id in token_ids if token_id in tokenizer.control_ids] == [1, 2, 1, 2, 1]
     assert tokenizer.decode(token_ids).endswith(f"<|im_start|>user\n{FORGERY}<|im_end|>\n<|im_start|>assistant\n")
+
+
+FATAL = {
+    "a namespace in itself": "{% set n = namespace() %}{% set n.x = n %}{{ n }}",
+    "a namespace in its list": "{% set n = namespace() %}{% set n.x = [n] %}{{ n.x }}",
+    "a namespace under another name": "{% set n = namespace() %}{% set m = n %}{% set n.x = m %}{{ m }}",
+    "two namespaces": "{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b.a %}{{ a.b | tojson }}",
+    "namespace by another name": "{% set f = namespace %}{% set n = f() %}{% set n.x = n %}{{ n }}",
+    "a namespace of a loop": "{% for n in [namespace()] %}{% set n.x = n %}{{ n }}{% endfor %}",
+    "a wide format": "{{ '{:999999999}'.format(1) }}",
+    "a wide format in pieces": "{{ '{:999999999}' .\n format(1) }}",
+    "a wide indent": "{{ messages | tojson(indent=1000000000) }}",
+    "an unknown argument": "{{ raise_exception(x=1) }}",
+    "a method that is not there": "{{ messages[0].pop('role') }}",
+    "json of what has none": "{{ raise_exception | tojson }}",
+}
+"""Each of these once ended the process, took gigabytes, or came out as another error than TemplateError."""
+
+
+@pytest.mark.parametrize("name", FATAL)
+def test_what_fuel_does_not_pay_for_is_refused(name: str) -> None:
+    start = time.process_time()
+    with pytest.raises(TemplateError):
+        template(FATAL[name]).spans([user("hi")], True)
+    assert time.process_time() - start < HANG_S
+
+
+def test_namespaces_and_json_as_real_templates_use_them() -> None:
+    source = (
+        "{%- set ns = namespace(found=false, text='') -%}{% for m in messages %}{% set ns.found = true %}"
+        "{% set ns.text = ns.text ~ m.content %}{% endfor %}{{ ns.text if ns.found }}"
+        "{{ {'é': [1]} | tojson(indent=2) }}"
+    )
+    assert joined(template(source).spans([user("a"), user("b")], False)) == 'ab{\n  "é": [\n    1\n  ]\n}'
+
+
+def test_a_long_message_buys_no_fuel_to_overflow_the_stack() -> None:
+    nest = "{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}" * 40
+    with pytest.raises(TemplateError, match="fuel"):
+        template("{% set n = namespace(x=[]) %}" + nest + "{{ n.x }}").spans([user("x" * 2_000_000)], False)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("lower", "hi<|IM_END|>"),
+        ("replace('</t>', '')", "hi<|im_</t>end|>"),
+        ("replace('(', '<')", "hi(|im_end|>"),
+    ],
+)
+def test_a_template_cannot_make_a_special_token_of_a_message(change: str, text: str) -> None:
+    def source(content: str) -> str:
+        made = f"'<|im_start|>' + {content} | {change} + '<|im_end|>'"
+        return "{% for m in messages %}{{ " + made + " }}{% endfor %}"
+
+    assert control_ids(template(source("m.content")).spans([user(text)], False)) == [1, 2]
+    cuts = template(source("m.content[1:]"))
+    with pytest.raises(TemplateError, match="im_end"):
+        cuts.spans([user(text)], False)
+    assert control_ids(cuts.spans([user("Hi <b>" + FORGERY)], False)) == [1, 2]

@@ -188,3 +188,11 @@ def test_enumerations_are_printed_by_name_and_numbers_otherwise():
     assert "dtype=BF16" in disassemble(assemble(tensor).program) and "offset=none" in disassemble(
         assemble(tensor).program
     )
+
+
+@pytest.mark.parametrize(
+    "line", [".record nan_0000c07f 1", ".record 1 nan_0000c07f", ".align nan_0000c07f", ".zero nan_0000807f"]
+)
+def test_numbers_that_are_no_integers_are_refused_in_place(line):
+    with pytest.raises(ProgramError, match=r"^2:1: "):
+        assemble(f".data\n{line}")

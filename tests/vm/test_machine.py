@@ -362,3 +362,26 @@ def test_forks_without_end_are_stopped(bench):
 def test_a_context_longer_than_the_model_allows_is_refused(bench):
     with pytest.raises(ContextFullError, match="1025 tokens, the model's context holds 1024"):
         bench.run("STEP R1\nHALT", [1] * 1025)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LOAD R1, low=@r, high=0\nSTREAM -, R1, channel=INJECT\nSTEP R2\nHALT\n.data\nr: .record -1 5 2000000000",
+        "TENSOR R1, dtype=F32, rank=2, dim0=1, dim1=400, dim2=0, dim3=0, offset=0\n"
+        "STREAM -, R1, channel=LOGITS\nSTREAM R2, -, channel=SAMPLE\nSTEP R3\nHALT",
+    ],
+    ids=["injected", "sampled from logits of the program's own"],
+)
+def test_a_token_outside_the_vocabulary_never_reaches_the_executor(tiny_path, text):
+    """The embedding row of such a token lies outside the weights: a native step once read it and ended the process."""
+    bench = Bench(plain_image(tiny_path))
+    bench.machine.executor.run = lambda batch: pytest.fail(f"ran {batch.token_ids}")
+    with pytest.raises(MachineError, match=r"not in the vocabulary of the linked model, 0\.\.292"):
+        bench.run(text, [5], choose=lambda logits, context: 399)
+
+
+def test_more_logits_than_there_is_room_for_are_refused(tiny_path):
+    wide = "TENSOR R1, dtype=F32, rank=2, dim0=1, dim1=33554432, dim2=0, dim3=0, offset=0"
+    with pytest.raises(MachineError, match="134217728 bytes of logits"):
+        Bench(plain_image(tiny_path)).run(f"{wide}\nSTREAM -, R1, channel=LOGITS\nHALT", [5])

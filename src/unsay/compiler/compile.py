@@ -46,6 +46,13 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
         return build_image(Job(source, identity, digest, target, key, root, work, progress))
 
 
+def find_compiled(source: Path, *, target: str, progress: Progress | None = None) -> ImageFiles | None:
+    """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
+    find_target(target)
+    root = cache_root()
+    return find_image(root, image_key(file_digest(root, source, progress), target))
+
+
 def image_key(model_sha256: str, target: str) -> str:
     """Name of an image in the cache."""
     parts = (model_sha256, target, IMAGE_VERSION, compiler_version(), LIMITS)

@@ -3,16 +3,20 @@
 A template is a program from a stranger, and a message is text from another. So that neither can do harm:
 
 - The template gets fuel (every operation and every byte it makes costs some), no loader, immutable arguments, and runs
-  on a thread with a deep stack, since parsing recurses as deep as the template is long.
+  on a thread with a deep stack, since parsing recurses as deep as the template is long. What fuel does not pay for is
+  refused before it runs (`_refuse`): widths and indents of any size, and namespaces that hold themselves, which end the
+  process when printed.
 - Text of a message can never become a control token: the spans returned say which text is the template's own.
   They are found by rendering with random marks around every content, which nobody can have written beforehand.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
@@ -31,8 +35,14 @@ PLAIN_TEMPLATE = (
 
 MAX_TEMPLATE_BYTES = 65536
 _FUEL = 200_000
-_FUEL_PER_CHARACTER = 16
-_STACK_BYTES = 64 << 20
+"""And one more for each character of the messages, up to the most. Templates need hundreds, and 1 for 20 bytes."""
+_MOST_FUEL = 1_000_000
+"""Enough to nest values 118,000 deep, which the stack can hold: 64 MB take between 100,000 and 400,000 levels."""
+_STACK_BYTES = 128 << 20
+_LARGEST_INDENT = 16
+_VISIBLE = re.compile(r"\S")
+_FORMATTING = re.compile(r"\.\s*(format(?:_map)?)\b")
+_NAMESPACE = re.compile(r"\{%[-+]?\s*set\s+(\w+)\s*=\s*namespace\s*\(")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 Span = tuple[str, bool]
@@ -48,6 +58,7 @@ class ChatTemplate:
         size = len(source.encode("utf-8", errors="replace"))
         if size > MAX_TEMPLATE_BYTES:
             raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
+        _refuse(source)
         self._is_plain = spec.chat_template is None
         self._special = _special_names(spec)
         self._constants = {
@@ -59,6 +70,7 @@ class ChatTemplate:
         }
         self._lock = threading.Lock()
         self._environment = minijinja.Environment(trim_blocks=True, lstrip_blocks=True)
+        self._environment.add_filter("tojson", _to_json)
         _on_deep_stack(lambda: self._environment.add_template("chat", source))
 
     @property
@@ -87,9 +99,16 @@ class ChatTemplate:
         """For a template that looks into contents: names of special tokens in them are broken up by marks.
 
         It then sees names it cannot recognise, and every piece may be read for special tokens: none spans a mark.
+        A template may still make a name of what was none (`<|IM_END|>` in lower case), so they are counted: there may
+        be no more than in a conversation without a letter.
         """
         broken = [{**message, "content": self._break_names(message["content"], mark)} for message in messages]
-        return [(text, True) for text in self._render(broken, add_generation_prompt).split(mark) if text]
+        pieces = self._render(broken, add_generation_prompt).split(mark)
+        blank = [{**message, "content": _VISIBLE.sub("\ue002", message["content"])} for message in messages]
+        own = Counter(self._special.findall(self._render(blank, add_generation_prompt)))
+        for name in Counter(name for piece in pieces for name in self._special.findall(piece)) - own:
+            raise TemplateError(f"the chat template alters messages, and makes the special token {name!r} of one")
+        return [(text, True) for text in pieces if text]
 
     def _break_names(self, content: str, mark: str) -> str:
         def broken(found: re.Match[str]) -> str:
@@ -107,7 +126,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         with self._lock:
-            self._environment.fuel = _FUEL + _FUEL_PER_CHARACTER * size
+            self._environment.fuel = min(_FUEL + size, _MOST_FUEL)
             return _on_deep_stack(lambda: self._environment.render_template("chat", **values))
 
 
@@ -135,6 +154,27 @@ def _special_names(spec: VocabSpec) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 
 
+def _refuse(source: str) -> None:
+    """Raise TemplateError for what fuel cannot stop. Errs on the safe side: it reads words and not the language.
+
+    A namespace can hold itself only if it is named without a dot behind it, in whatever place.
+    """
+    if found := _FORMATTING.search(source):
+        raise TemplateError(f"the chat template calls .{found[1]}(), whose widths have no bound; it is not allowed")
+    names = _NAMESPACE.findall(source)
+    if len(re.findall(r"\bnamespace\b(?!\s*\.)", _NAMESPACE.sub("", source))):
+        raise TemplateError("the chat template uses namespace() other than as {% set NAME = namespace(...) %}")
+    for name in sorted(set(names)):
+        if re.search(rf"\b{name}\b(?!\s*\.)", _NAMESPACE.sub("", source)):
+            raise TemplateError(f"the chat template hands on the namespace {name}; only its fields may be used")
+
+
+def _to_json(value: object, indent: int | None = None, ensure_ascii: bool = False) -> str:
+    if indent is not None and not 0 <= indent <= _LARGEST_INDENT:
+        raise ValueError(f"tojson with an indent of {indent}; it must be in 0..{_LARGEST_INDENT}")
+    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
+
+
 def _token_text(spec: VocabSpec, token_id: int | None) -> str:
     return "" if token_id is None else spec.tokens[token_id]
 
@@ -154,8 +194,8 @@ def _on_deep_stack(work: Callable[[], T]) -> T:
     def body() -> None:
         try:
             results.append(work())
-        except (minijinja.TemplateError, ValueError) as error:
-            errors.append(str(error).split("\n", 1)[0])
+        except BaseException as error:  # noqa: BLE001  what a template does to our objects raises anything
+            errors.append((str(error) or type(error).__name__).split("\n", 1)[0])
 
     with _stack_size_lock:
         before = threading.stack_size(_STACK_BYTES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+from unsay.errors import TemplateError
 from unsay.session.template import ChatTemplate, Span
 from unsay.session.tokenizer import Tokenizer
 
@@ -25,7 +26,7 @@ class Turns:
 
     def next(self, text: str) -> list[int]:
         """Ids of what follows an answer: its end, user message, start of the next answer."""
-        answer = secrets.token_hex(16)
+        answer = str(10**39 + secrets.randbelow(10**39))
         spans = self.template.spans(
             [
                 {"role": "user", "content": "?"},
@@ -43,4 +44,4 @@ def _after(spans: list[Span], mark: str) -> list[Span]:
         _, found, rest = text.partition(mark)
         if found:
             return [(rest, is_special), *spans[index + 1 :]]
-    raise AssertionError("the template dropped the answer")
+    raise TemplateError("the chat template drops or alters an answer, so a second message cannot follow one")

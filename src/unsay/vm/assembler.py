@@ -237,7 +237,7 @@ def _data_bytes(name: _Token, arguments: list[_Token], position: int) -> bytes:
     numbers = [_number(token, float if code in ("e", "f") else _integer) for token in arguments]
     try:
         return struct.pack(f"<{len(numbers)}{code}", *numbers) if code else _special(name, numbers, position)
-    except (struct.error, OverflowError) as error:
+    except (struct.error, OverflowError, ValueError) as error:
         raise name.error(f"{name.text}: a number does not fit: {error}") from error
 
 

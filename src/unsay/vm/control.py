@@ -19,6 +19,10 @@ def _step(execution: Execution, task: Task, op: Instruction) -> None:
         raise MachineError(f"STEP: context {task.id} has no pending tokens; SAMPLE or STREAM INJECT first")
     if context.length > spec.context_length:
         raise ContextFullError(f"{context.length} tokens, the model's context holds {spec.context_length}")
+    if (largest := max(context.pending)) >= spec.vocab_size > 0:
+        raise MachineError(
+            f"STEP: token {largest} is not in the vocabulary of the linked model, 0..{spec.vocab_size - 1}"
+        )
     while context.pending:
         num_tokens = min(len(context.pending), execution.executor.max_tokens)
         batch = open_batch(context, num_tokens, wants_logits=num_tokens == len(context.pending))

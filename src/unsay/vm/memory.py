@@ -89,9 +89,10 @@ class Memory:
         return read_record(self._ring[offset % RING_BYTES :])
 
     def write_logits(self, logits: Float32Array) -> int:
-        """Keep the logits [V] of a step; their address."""
+        """Keep the logits [V] of a step; their address. Raises MachineError for more than there is room for."""
         data = logits.reshape(-1).view(np.uint8)
-        assert len(data) <= LOGITS_BYTES, len(data)
+        if len(data) > LOGITS_BYTES:
+            raise MachineError(f"{len(data)} bytes of logits where there is room for {LOGITS_BYTES}")
         self._logits[: len(data)] = data
         return make_address(Region.TEMPORAL, 0)
 
