@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unsay.cli.main import main
+from unsay.cli.main import main, make_verb_parser
 
 ROOT = Path(__file__).parents[2]
 CORRECT = str(ROOT / "examples" / "correct.avms")
@@ -78,7 +78,7 @@ def test_a_compiled_model_runs_as_a_program(capsys, tmp_path, tiny_path):
         (["asm", "/nowhere/a.avms"], "cannot read /nowhere/a.avms"),
         (["asm", CORRECT, "-o", "/nowhere/a.avm"], "cannot write /nowhere/a.avm"),
         (["disasm", "/nowhere/a.avm"], "cannot read"),
-        (["exec", CORRECT, "--input", "words"], "must be token ids"),
+        (["exec", CORRECT, "--input", "words"], "must be token ids, as '12 7'; or give --model"),
         (["exec", CORRECT, "--input", "1"], "--model"),
         (["exec", CORRECT, "--correct", "x"], "N:AT:TEXT"),
         (["exec", CORRECT], "nothing more will come"),
@@ -87,6 +87,11 @@ def test_a_compiled_model_runs_as_a_program(capsys, tmp_path, tiny_path):
 def test_wrong_use_says_what_to_do(capsys, argv, says):
     code, _, err = unsay(capsys, *argv)
     assert code == 1 and says in err and "Traceback" not in err
+
+
+def test_the_help_of_exec_names_no_default_model():
+    text = " ".join(make_verb_parser("exec").format_help().split())
+    assert "(default the one the program names, if any)" in text and "smollm2" not in text
 
 
 def test_errors_in_assembly_name_file_line_and_column(capsys, tmp_path):

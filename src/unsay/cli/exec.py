@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--correct", action="append", default=[], metavar="N:AT:TEXT", help=correct)
     parser.add_argument("--max-steps", type=int, default=1_000_000, metavar="N", help="most instructions to run")
     add_json_option(parser)
-    add_model_options(parser)
-    parser.set_defaults(model=None)  # the one the program names, or none
+    add_model_options(parser, program_names_model=True)
 
 
 def run(args: argparse.Namespace) -> int:

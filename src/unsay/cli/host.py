@@ -45,7 +45,9 @@ class Host:
         try:
             return [int(word) for word in text.split()]
         except ValueError:
-            raise RequestError(f"without a model there is no tokenizer: {text!r} must be token ids") from None
+            raise RequestError(
+                f"without a model there is no tokenizer: {text!r} must be token ids, as '12 7'; or give --model"
+            ) from None
 
     def decode(self, token_ids: list[int]) -> str:
         """The text of token ids; without a model the ids."""

@@ -27,11 +27,12 @@ _SAMPLING = (
 )
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """--model, --threads, --target, --executor."""
+def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool = False) -> None:
+    """--model, --threads, --target, --executor. program_names_model: its model is the default."""
     group = parser.add_argument_group("model")
-    known = f"a known model (`unsay list`) or the path of a .gguf file (default {DEFAULT_MODEL})"
-    group.add_argument("--model", default=DEFAULT_MODEL, metavar="M", help=known)
+    default = "the one the program names, if any" if program_names_model else DEFAULT_MODEL
+    known = f"a known model (`unsay list`) or the path of a .gguf file (default {default})"
+    group.add_argument("--model", default=None if program_names_model else DEFAULT_MODEL, metavar="M", help=known)
     group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
     group.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
     group.add_argument("--executor", choices=EXECUTORS, default="native", help="what computes (default native)")
