@@ -10,7 +10,7 @@ run: $(VENV)/.run            ## set up, fetch the default model once, stream an 
 	@$(BIN)/unsay run --model "$(MODEL)" "$(PROMPT)"
 
 test: $(VENV)/.dev           ## set up and run all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/.dev          ## ruff, pyright, import-linter, tests
 	@scripts/check

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import write_tiny_gguf
+from unsay.cores import usable_cores
 
 _USER_CACHE = os.environ.get("UNSAY_CACHE")
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
@@ -31,7 +31,12 @@ heads, biases, and head sizes that do not multiply to the embedding."""
 
 
 def pytest_configure() -> None:
-    """Give the run a cache of its own, so that it neither reads nor fills the user's; workers share it."""
+    """Give the run a cache of its own, so that it neither reads nor fills the user's; workers share it.
+
+    NumPy's matrix products get one thread, set before anything imports it: two workers with two threads each on two
+    cores spin half their time away.
+    """
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     if not _IS_XDIST_WORKER:
         os.environ["UNSAY_CACHE"] = tempfile.mkdtemp(prefix="unsay-test-cache-")
 
@@ -40,6 +45,12 @@ def pytest_unconfigure() -> None:
     """Remove the run's cache."""
     if not _IS_XDIST_WORKER:
         shutil.rmtree(os.environ["UNSAY_CACHE"], ignore_errors=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: the cores there really are; at most four, each holding a gigabyte for the oracle."""
+    return min(usable_cores(), 4)
 
 
 @contextmanager
@@ -57,6 +68,8 @@ def user_cache() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Path of the tiny model of each of TINY_VARIANTS."""
+    from tests.tiny import write_tiny_gguf
+
     directory = tmp_path_factory.mktemp("tiny")
     return {
         name: write_tiny_gguf(directory / f"{name}.gguf", **options)  # type: ignore[arg-type]
