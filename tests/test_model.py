@@ -16,8 +16,10 @@ import unsay
 from tests.models import fresh_run, loaded
 from tests.tiny import write_tiny_gguf
 from unsay import Model, SamplingParams
+from unsay.compiler.frontend.gguf import open_gguf
 from unsay.errors import (
     ContextFullError,
+    ModelFileError,
     ModelNotFoundError,
     RequestError,
     TargetError,
@@ -218,3 +220,23 @@ def test_a_text_side_that_cannot_be_used_is_refused_before_anything_is_compiled(
     with pytest.raises(error):
         unsay.load(path, num_threads=1)
     assert time.process_time() - start < 0.1
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("F32", np.nan), ("Q8_0", np.inf)], ids=str)
+def test_weights_that_are_no_numbers_end_an_answer_with_an_error(tmp_path: Path, dtype: str, value: float) -> None:
+    """Greedy once went on with token 0, and sampling ended in a ValueError of NumPy."""
+    path = write_tiny_gguf(tmp_path / "damaged.gguf", dtype=dtype, layers=1)
+    place = open_gguf(path).tensors["output_norm.weight"].offset
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(np.full(4, value, np.float32).tobytes())
+    with loaded(path, "native") as model, model.session() as chat:
+        chat.user("hi")
+        before = chat.token_ids
+        for temperature in (0.0, 1.0):
+            with pytest.raises(ModelFileError, match="not finite"):
+                chat.generate(temperature=temperature)
+            with pytest.raises(ModelFileError, match="not finite"):
+                list(model.generate(IDS, SamplingParams(temperature=temperature, top_p=0.9)))
+        assert chat.token_ids == before
+        assert not np.isfinite(chat.logits()).all()

@@ -189,3 +189,12 @@ def test_validate_refuses_naming_field_and_value(fields: dict[str, object]) -> N
         validate(SamplingParams(**fields), V)  # type: ignore[arg-type]
     assert next(iter(fields)) in str(caught.value)
     assert "must be" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("params", [{"temperature": 0.0}, {}, {"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}], ids=str)
+def test_of_logits_that_are_no_numbers_nothing_is_chosen(value: float, params: dict[str, object]) -> None:
+    logits = row()
+    logits[7] = value
+    assert math.isnan(choose(logits, lane(**params)).logprob)
+    assert math.isnan(choose(np.full(V, -np.inf, np.float32), lane(**params)).logprob)

@@ -39,7 +39,10 @@ _TOP_P_DEPTHS = (-6.0, -12.0)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The token chosen, and the model's log-probability of it (temperature 1, before penalties)."""
+    """The token chosen, and the model's log-probability of it (temperature 1, before penalties).
+
+    logprob is NaN if the logits are not finite: then no token was chosen.
+    """
 
     token_id: int
     logprob: float
@@ -58,6 +61,8 @@ class Sampler:
 
 def choose(logits: Float32Array, lane: Lane) -> Choice:
     """The next token of a lane, from its logits [V]."""
+    if not math.isfinite(logits.max()):
+        return Choice(-1, math.nan)
     params = lane.params
     adjusted = _adjust(logits, lane)
     if params.temperature < _GREEDY_BELOW:

@@ -9,6 +9,7 @@ A request joins and leaves between two steps. Where a prompt is cut shows nowher
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,13 @@ import numpy as np
 from unsay.core import Batch, Int32Array, Lane, TokenEvent
 from unsay.engine.request import Request
 from unsay.engine.sampler import Choice
-from unsay.errors import OutOfPagesError
+from unsay.errors import ModelFileError, OutOfPagesError, UnsayError
 from unsay.vm.context import Context
+
+_NOT_FINITE = (
+    "the logits of token {} are not finite numbers: the model file is damaged, or a value in it is beyond what it is "
+    "computed with"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,9 @@ class Scheduler:
         choice = next(chosen) if share.num_rows else None
         if request.is_withdrawn:
             return None
+        if choice is not None and math.isnan(choice.logprob):
+            self._end(request, ModelFileError(_NOT_FINITE.format(len(request.history))))
+            return None
         request.context.commit(share.num_tokens)
         request.num_computed += share.num_tokens
         request.last_turn = next(self._turns)
@@ -117,10 +126,14 @@ class Scheduler:
         try:
             share.context.branch.reserve(share.num_tokens)
         except OutOfPagesError as error:
-            request.error = error
-            self.remove(request)
+            self._end(request, error)
             return False
         return True
+
+    def _end(self, request: Request, error: UnsayError) -> None:
+        """End a request with an error; its context stays as it is."""
+        request.error = error
+        self.remove(request)
 
 
 def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
