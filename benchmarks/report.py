@@ -7,7 +7,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from time import perf_counter, process_time
 from typing import Any
@@ -42,11 +42,13 @@ class Report:
 
     def add(self, what: str, result: Any = None, **figures: Any) -> None:
         """One result: the fields of a dataclass, single figures, or both."""
-        fields = {**(asdict(result) if is_dataclass(result) else {}), **figures}  # type: ignore[arg-type]
         if self._is_json:
-            print(json.dumps({"result": what, **fields}), flush=True)
-        else:
-            print(f"{what}: " + ", ".join(f"{name} {_shown(value)}" for name, value in fields.items()), flush=True)
+            told = {} if result is None else asdict(result)
+            print(json.dumps({"result": what, **told, **figures}), flush=True)
+            return
+        names = [] if result is None else [field.name for field in fields(result)]
+        shown = {**{name: getattr(result, name) for name in names}, **figures}
+        print(f"{what}: " + ", ".join(f"{name} {_shown(value)}" for name, value in shown.items()), flush=True)
 
 
 def median_ms(action: Callable[[], object], repeats: int, clock: Callable[[], float] = perf_counter) -> float:
