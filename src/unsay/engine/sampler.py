@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,6 +220,8 @@ def validate(params: SamplingParams, vocab_size: int) -> None:
     _check_integer("max_tokens", params.max_tokens, 1, 2**31 - 1, "the context may end an answer sooner")
     _check_bias(params.logit_bias, vocab_size)
     _check_stop(params.stop)
+    if not isinstance(params.ignore_eos, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RequestError(f"ignore_eos is {params.ignore_eos!r}: it must be True or False")
 
 
 def _check_number(name: str, value: object, low: float, high: float, hint: str) -> None:
@@ -232,8 +234,12 @@ def _check_integer(name: str, value: object, low: int, high: int, hint: str) -> 
         raise RequestError(f"{name} is {value!r}: it must be an integer in {low}..{high} ({hint})")
 
 
-def _check_bias(bias: dict[int, float], vocab_size: int) -> None:
-    for token_id, value in bias.items():
+def _check_bias(bias: object, vocab_size: int) -> None:
+    if not isinstance(bias, dict):
+        raise RequestError(
+            f"logit_bias is {bias!r}: it must be a dictionary from token id to bias, as logit_bias={{5: -1.0}}"
+        )
+    for token_id, value in cast(dict[object, object], bias).items():
         _check_integer("logit_bias token id", token_id, 0, vocab_size - 1, "the vocabulary")
         _check_number(f"logit_bias of token {token_id}", value, -1000.0, 1000.0, "-1000 bans, 0 is off")
 
