@@ -193,6 +193,7 @@ FATAL = {
     "a wide indent": "{{ messages | tojson(indent=1000000000) }}",
     "an unknown argument": "{{ raise_exception(x=1) }}",
     "a method that is not there": "{{ messages[0].pop('role') }}",
+    "a long chain": "{{ 'a'" + "~'a'" * 15_000 + " }}",
     "json of what has none": "{{ raise_exception | tojson }}",
 }
 """Each of these once ended the process, took gigabytes, or came out as another error than TemplateError."""
