@@ -344,7 +344,7 @@ TENSOR = "TENSOR{} R1, dtype={}, rank=2, dim0={}, dim1={}, dim2=1, dim3=1, offse
         (TENSOR.format("", "F32", 2**31, 2**31, "none") + "ADD R1, R1, R1", "its region ends"),
         (TENSOR.format("", "F32", 4, 4, "@x") + "ADD R1, R1, R1\n.data\nx: .zero 64", "cannot be written"),
         (TENSOR.format(".REGION1", "F32", 4, 4, 0) + "ADD R1, R1, R1", "cannot be written"),
-        (TENSOR.format(".DIM_ROWS", "F32", 1, 4, "none") + "STREAM -, R1, channel=LOGITS", "no rows"),
+        (TENSOR.format(".DIM_ROWS", "F32", 1, 4, "none") + "STREAM -, R1, channel=LOGITS", "no pending tokens"),
         (TENSOR.format("", "F32", 4, 4, "none").replace("R1", "R0"), "R0"),
     ],
 )  # fmt: skip
@@ -385,3 +385,9 @@ def test_more_logits_than_there_is_room_for_are_refused(tiny_path):
     wide = "TENSOR R1, dtype=F32, rank=2, dim0=1, dim1=33554432, dim2=0, dim3=0, offset=0"
     with pytest.raises(MachineError, match="134217728 bytes of logits"):
         Bench(plain_image(tiny_path)).run(f"{wide}\nSTREAM -, R1, channel=LOGITS\nHALT", [5])
+
+
+def test_a_compiled_models_program_without_a_prompt_says_so(image):
+    program = Bench(image).image.program
+    with pytest.raises(MachineError, match="begin with a prompt"):
+        Bench(image).run(program)

@@ -116,12 +116,14 @@ def _do(execution: Execution, task: Task, op: Instruction) -> None:
 
 def _do_tensor(execution: Execution, task: Task, op: Instruction) -> None:
     context = task.context
+    if op.row.name == "STREAM" and not context.pending:
+        raise MachineError(f"STREAM: context {task.id} has no pending tokens; begin with a prompt, or INJECT first")
     if task.batch is None:
         task.batch = open_batch(context, len(context.pending))
     logits = execution.unit.execute(op, context.registers, task.batch)
     if logits is not None:
         if not len(logits):
-            raise MachineError("STREAM LOGITS of no rows: the context has no pending tokens")
+            raise MachineError("STREAM LOGITS of no rows: the tensor is empty")
         context.commit(len(task.batch.token_ids))
         execution.keep_logits(task, logits)
 
