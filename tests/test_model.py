@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,14 +211,14 @@ UNUSABLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_a_text_side_that_cannot_be_used_is_refused_before_anything_is_compiled(tmp_path: Path, name: str) -> None:
+def test_a_text_side_that_cannot_be_used_is_refused_before_anything_is_compiled(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options, error = UNUSABLE[name]
     path = write_tiny_gguf(tmp_path / "unusable.gguf", seed=99, **options)
-    unsay.load_tokenizer(write_tiny_gguf(tmp_path / "warm.gguf"))
-    start = time.process_time()
+    monkeypatch.setattr("unsay.compiler.pipeline.emit_code", lambda *_: pytest.fail("compiled"))
     with pytest.raises(error):
         unsay.load(path, num_threads=1)
-    assert time.process_time() - start < 0.1
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("F32", np.nan), ("Q8_0", np.inf)], ids=str)
