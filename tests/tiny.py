@@ -35,8 +35,7 @@ _MERGES = (
 
 @dataclass(frozen=True, slots=True)
 class TinyShape:
-    """Sizes in elements. heads * head_dim need not equal the embedding size, which is at least three blocks of 32:
-    with fewer no block can be wide (docs/numerics.md, N3w)."""
+    """Sizes in elements. heads * head_dim need not equal the embedding size."""
 
     layers: int = 2
     embedding: int = 96

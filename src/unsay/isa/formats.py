@@ -14,7 +14,7 @@ row on every target. N is padded to a multiple of 16 with zero rows. g = row // 
 
 Activations X [T, K] for a quantised W are Q8A: three arrays, one after the other, each with room for
 `max_tokens` rows: q int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] (sum of the 32 q).
-Q8W, behind a norm, is the same with wide blocks (docs/numerics.md N3w), five arrays:
+Q8W is the same with wide blocks (docs/numerics.md N3w), five arrays:
 lo int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] | hi int8 [T][K] | wide i32 [T][K/32] (0 or 1; if 0, hi is 0).
 """
 
@@ -39,6 +39,9 @@ class DType(IntEnum):
 
 QUANT_BLOCK = 32
 """Elements along K that share one scale."""
+
+WIDE_FACTOR = 4.5
+"""A block is wide when this many times its largest magnitude is more than the sum of its magnitudes (N3w)."""
 
 ROW_GROUP = 16
 """Rows of a weight matrix stored side by side; also the canonical vector width."""

@@ -127,7 +127,7 @@ OPCODES: tuple[Opcode, ...] = (
     Opcode(0x18, "QKV", ("out", "x", "weight", "table"), _QKV_FIELDS, (), True,
            "out [T, (H+2K)*D] = W x (+ bias, a PERSISTENT offset or NO_OFFSET), q and k heads rotated as by ROPE"),
     Opcode(0x19, "QUANT", ("out", "x", "", ""), (), (), True, "out Q8A or Q8W = x F32, quantised in blocks of 32"),
-    Opcode(0x1A, "SILU_MUL", ("out", "gate", "up", ""), (), (), True, "out = silu(gate) * up; out F32 or Q8A"),
+    Opcode(0x1A, "SILU_MUL", ("out", "gate", "up", ""), (), (), True, "out = silu(gate) * up; out F32, Q8A or Q8W"),
     Opcode(0x1B, "ADD", ("out", "a", "b", ""), (), (), True, "out = a + b, F32 [T, N]"),
     Opcode(0x1C, "IADD", ("out", "a", "b", ""), (), (), False, "rd = ra + rb modulo 2^128"),
 )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsay.core import Float32Array
-from unsay.isa.formats import QUANT_BLOCK
+from unsay.isa.formats import QUANT_BLOCK, WIDE_FACTOR
 
 Float64Array: TypeAlias = NDArray[np.float64]
 FloatLike: TypeAlias = NDArray[np.floating] | np.floating
@@ -158,7 +158,7 @@ class WideBlocks:
 def quantise_wide(x: Float32Array) -> WideBlocks:
     """N3w of x [..., K]."""
     blocks, amax = _blocks(x)
-    wide = (amax >= _AMAX_MIN) & (amax * f32(amax.shape[-1]) > f32(2) * sum16(amax)[..., None])
+    wide = (amax >= _AMAX_MIN) & (amax * f32(WIDE_FACTOR) > sum16(np.abs(blocks)))
     q, scale = _in_steps(blocks, amax, np.where(wide, _WIDE_MAX, _NARROW_MAX))
     hi = np.where(wide[..., None], (q + 64) >> 7, 0)
     lo = q - 128 * hi

@@ -133,17 +133,18 @@ def test_an_output_of_a_type_the_instruction_does_not_make_is_refused() -> None:
     step = StepBuilder(np.random.default_rng(0))
     for register, dtype in enumerate((DType.F32, DType.Q8A, DType.Q8W), start=1):
         step.activation(register, dtype, 64)
+    step.matrix(5, DType.F16, 16, 64)
     for name, registers, made in (
         ("QUANT", (1, 1), "Q8A or Q8W"),
-        ("SILU_MUL", (3, 1, 1), "F32 or Q8A"),
+        ("SILU_MUL", (5, 1, 1), "F32 or Q8A or Q8W"),
         ("ADD", (2, 1, 1), "F32"),
     ):
         wrong = replace(step, instructions=list(step.instructions))
         wrong.add(name, *registers)
         refused(wrong, ProgramError, f"it must be {made}")
     step.matrix(4, DType.Q4_1, 128, 64)
-    step.add("FFN", 1, 3, 4, 4, ffn_size=64, hidden=0, hidden_dtype=int(DType.Q8W))
-    refused(step, ProgramError, "hidden is Q8W")
+    step.add("FFN", 1, 3, 4, 4, ffn_size=64, hidden=0, hidden_dtype=int(DType.F16))
+    refused(step, ProgramError, "hidden is F16")
 
 
 def test_rows_that_are_not_whole_vectors_are_refused() -> None:

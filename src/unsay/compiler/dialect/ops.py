@@ -76,7 +76,8 @@ _HEADS = (Attribute("num_heads", int), Attribute("head_dim", int))
 _KV_HEADS = (Attribute("num_heads", int), Attribute("num_kv_heads", int), Attribute("head_dim", int))
 _ROPE = (Attribute("base", float), Attribute("pairing", str, ("adjacent", "halves")))
 _OUTPUT = Attribute("output", str, ("f32", "q8a"))
-_NORM = (Attribute("eps", float), Attribute("output", str, ("f32", "q8w")))
+_WIDE_OUTPUT = Attribute("output", str, ("f32", "q8w"))
+_NORM = (Attribute("eps", float), _WIDE_OUTPUT)
 
 _EPS = (Invariant("eps > 0"),)
 _ROTATES = (Invariant("head_dim > 0 and head_dim % 2 == 0"), Invariant("num_heads > 0"), Invariant("base > 1"))
@@ -120,8 +121,8 @@ OPS: tuple[Op, ...] = (
        (*_GROUPS, Invariant("base > 1")), fused=True),
     Op("linear_add", ("residual", "x", "w", "bias?"), (), ("y",), shapes.linear_add,
        "y = residual + linear(x, w, bias) (N6)", in_place=0, fused=True),
-    Op("silu_mul", ("gate", "up"), (_OUTPUT,), ("y",), shapes.silu_mul, "y = silu(gate) * up (N10)", fused=True),
-    Op("ffn", ("residual", "x", "gate", "up", "down"), (Attribute("hidden", str, ("f32", "q8a")),), ("y",), shapes.ffn,
+    Op("silu_mul", ("gate", "up"), (_WIDE_OUTPUT,), ("y",), shapes.silu_mul, "y = silu(gate) * up (N10)", fused=True),
+    Op("ffn", ("residual", "x", "gate", "up", "down"), (Attribute("hidden", str, ("f32", "q8w")),), ("y",), shapes.ffn,
        "y = residual + linear(silu_mul(linear(x, gate), linear(x, up)), down) (N10); gate and up of one format",
        in_place=0, fused=True),
 )  # fmt: skip

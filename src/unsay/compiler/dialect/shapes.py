@@ -125,7 +125,7 @@ def linear_add(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
 
 
 def silu_mul(types: Types, attributes: Attributes, _dims: Dims) -> Result:
-    """gate, up [T, F] f32 -> [T, F] f32 or q8a"""
+    """gate, up [T, F] f32 -> [T, F] f32 or q8w"""
     (hidden,) = elementwise(types, {}, {})
     return (_output(hidden, attributes["output"]),)
 
@@ -135,7 +135,7 @@ def ffn(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     residual, x, gate, up, down = types
     _need(gate == up, "gate and up must be of one type, got {} and {}", gate, up)
     hidden = _output(_product(x, gate, ()), attributes["hidden"])
-    wanted = "q8a" if down.dtype in QUANTISED_WEIGHTS else "f32"
+    wanted = "q8w" if down.dtype in QUANTISED_WEIGHTS else "f32"
     _need(attributes["hidden"] == wanted, "hidden must be {} for a down of {}", wanted, down)
     return elementwise((residual, _product(hidden, down, ())), {}, {})
 

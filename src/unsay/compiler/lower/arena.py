@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from unsay.compiler.dialect.ops import BY_NAME
 from unsay.compiler.ir.core import Graph, Operation, Value
-from unsay.compiler.ir.types import Dim
+from unsay.compiler.ir.types import DTYPES, Dim
 from unsay.compiler.lower.memory import Buffer, Tensor, place
 from unsay.isa.formats import DType, activation_bytes, padded_rows
 from unsay.isa.opcodes import Region
@@ -97,8 +97,7 @@ def _makes_logits(operation: Operation) -> bool:
 
 def _hidden(ffn: Operation, index: int) -> Buffer:
     _, x, gate, *_ = ffn.operands
-    dtype = DType.Q8A if ffn.string("hidden") == "q8a" else DType.F32
-    return Buffer(_num_bytes(dtype, x.type.dims[0], gate.type.dims[0]), index, index)
+    return Buffer(_num_bytes(DTYPES[ffn.string("hidden")], x.type.dims[0], gate.type.dims[0]), index, index)
 
 
 def _num_bytes(dtype: DType, rows: object, columns: object) -> int:

@@ -13,12 +13,12 @@ from typing import TypeAlias
 import numpy as np
 
 from unsay.compiler.ir.core import Graph, Operation, Value
+from unsay.compiler.ir.types import DTYPES
 from unsay.compiler.lower.arena import Arena, is_selected
 from unsay.compiler.lower.memory import Persistent
 from unsay.compiler.lower.plan import PackingPlan
 from unsay.compiler.lower.registers import Registers
 from unsay.image import ModelSpec
-from unsay.isa.formats import DType
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel
 from unsay.isa.program import Instruction, Program, make
 
@@ -164,7 +164,7 @@ def _ffn(lowering: _Lowering, operation: Operation) -> None:
     out = lowering.activation(operation.result)
     gate_up = lowering.weights.matrix(gate, up, order="alternate")
     registers = (lowering.activation(x), lowering.registers.name(gate_up), lowering.matrix(down))
-    dtype = DType.Q8A if operation.string("hidden") == "q8a" else DType.F32
+    dtype = DTYPES[operation.string("hidden")]
     hidden = lowering.arena.hidden_offset(operation)
     ffn_size = gate_up.dims[0] // 2
     lowering.code.append(make("FFN", out, *registers, ffn_size=ffn_size, hidden=hidden, hidden_dtype=dtype))

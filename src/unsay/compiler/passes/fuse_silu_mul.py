@@ -1,7 +1,7 @@
 """The gate of a feed-forward block as one operation.
 
     mul(silu(g), u)   ->   silu_mul(g, u)       also mul(u, silu(g)): a product commutes in every bit
-    quantise(silu_mul(g, u)) {output = "q8a"}   ->   silu_mul(g, u) {output = "q8a"}
+    quantise(silu_mul(g, u)) {output = "q8w"}   ->   silu_mul(g, u) {output = "q8w"}
 
 where nothing else reads the inner value.
 """
@@ -32,9 +32,9 @@ def _fuse_product(graph: Graph, operation: Operation) -> bool:
 
 def _fuse_quantise(graph: Graph, operation: Operation) -> bool:
     inner = made_by(operation.operands[0], "silu_mul") if operation.kind == "quantise" else None
-    if inner is None or operation.string("output") != "q8a":
+    if inner is None or operation.string("output") != "q8w":
         return False
-    result = emit(graph, "silu_mul", *inner.operands, name=operation.result.name, before=operation, output="q8a")
+    result = emit(graph, "silu_mul", *inner.operands, name=operation.result.name, before=operation, output="q8w")
     graph.substitute(operation, (result,))
     erase_dead(graph, inner)
     return True

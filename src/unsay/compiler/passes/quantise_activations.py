@@ -1,7 +1,7 @@
 """Gives every product with a quantised weight a quantised operand.
 
-    linear(x, w, ...)   :=   linear(quantise(x) {output = "q8w"}, w, ...)       w quantised, x made by a norm
-                             linear(quantise(x) {output = "q8a"}, w, ...)       w quantised, x made otherwise
+    linear(x, w, ...)   :=   linear(quantise(x) {output = "q8a"}, w, ...)       w quantised, x made by attention
+                             linear(quantise(x) {output = "q8w"}, w, ...)       w quantised, x made otherwise
 
 This is a definition, not an equality: it is where the arithmetic of docs/numerics.md N3, N3w and N4 enters.
 Everything after it keeps the bits.
@@ -9,7 +9,7 @@ Everything after it keeps the bits.
 
 from __future__ import annotations
 
-from unsay.compiler.dialect.ops import NORMS, emit
+from unsay.compiler.dialect.ops import emit
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 
@@ -21,17 +21,11 @@ def quantise_activations(graph: Graph) -> int:
     for operation in products:
         x, *others = operation.operands
         if x not in quantised:
-            output = "q8w" if _is_normed(x) else "q8a"
+            output = "q8a" if x.producer.kind == "attention" else "q8w"
             quantised[x] = emit(graph, "quantise", x, name=f"{x.name}.{output}", before=operation, output=output)
         y = emit(graph, "linear", quantised[x], *others, name=operation.result.name, before=operation)
         graph.substitute(operation, (y,))
     return len(products)
-
-
-def _is_normed(value: Value) -> bool:
-    """Whether the rows were made by a norm, all or some of them."""
-    maker = value.producer
-    return _is_normed(maker.operands[0]) if maker.kind == "select_rows" else maker.kind in NORMS
 
 
 def _needs_quantised(operation: Operation) -> bool:

@@ -13,26 +13,12 @@ from unsay.compiler.codegen.kernels.vector import (
     share,
     silu_mul,
 )
-from unsay.compiler.codegen.kernels.wide import quantise_row
 from unsay.isa.formats import DType
 
 
 def quantise(module: Module, out_dtype: DType, width: int, capacity: int) -> str:
     """Kernel (out Q8A or Q8W, x f32)."""
-    if out_dtype is DType.Q8W:
-        return _quantise_wide(module, width, capacity)
-    return _pass(module, "quant", ("x",), DType.Q8A, width, capacity, lambda _, x: x[0])
-
-
-def _quantise_wide(module: Module, width: int, capacity: int) -> str:
-    def write(f: Function) -> None:
-        begin, end = share(f, f["count"])
-        with f.loop("row", begin, end) as row:
-            leave_if_interrupted(f)
-            f.run(quantise_row(module, width, capacity), f["out"], row, f["x"].at(row * (width * 4)))
-
-    doc = f"out Q8W [T][{width}] = x f32 [T][{width}]"
-    return module.define(f"quant_q8w_{width}_t{capacity}", kernel_parameters("out", "x"), write, doc)
+    return _pass(module, "quant", ("x",), out_dtype, width, capacity, lambda _, x: x[0])
 
 
 def silu_times(module: Module, out_dtype: DType, width: int, capacity: int) -> str:

@@ -207,14 +207,19 @@ def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) ->
 
 
 def _high_dots(f: Function, unit: DotUnit, tile: _Tile, block: Value, weights: Value) -> list[Value] | None:
-    """128 times the dots with the high plane; where no token of the tile is wide, nothing is loaded. None for Q8A."""
+    """128 times the dots with the high plane; where no token of the tile is wide, nothing is loaded. None for Q8A.
+
+    Each wide token takes the weights again from L1: mostly it is the only one of its tile.
+    """
     if tile.flags is None:
         return None
     slots = [f.slot(vector(I32, unit.lanes), 0) for _ in tile.rows]
     with f.when(f.load(I32, tile.flags.at(block * 4), align=4).compare("ne", 0)):
-        blocks = [tile.x.hi(row).at(block * QUANT_BLOCK) for row in tile.rows]
-        for slot, dot in zip(slots, block_dot(f, unit, tile.product.dtype, weights, blocks), strict=True):
-            slot.set(dot << 7)
+        for slot, row in zip(slots, tile.rows, strict=True):
+            with f.when(f.load(I32, tile.x.wide(row).at(block * 4), align=4).compare("ne", 0)):
+                high = tile.x.hi(row).at(block * QUANT_BLOCK)
+                (dot,) = block_dot(f, unit, tile.product.dtype, weights, [high])
+                slot.set(dot << 7)
     return [slot.get() for slot in slots]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, F32X16, I64, Function, Module, Value
+from unsay.compiler.codegen.builder import F32, F32X16, Function, Module, Value
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
     Output,
@@ -15,7 +15,6 @@ from unsay.compiler.codegen.kernels.vector import (
     share,
     tree_sum,
 )
-from unsay.compiler.codegen.kernels.wide import quantise_row
 from unsay.isa.formats import DType
 
 
@@ -36,10 +35,7 @@ def norm(module: Module, shape: Norm) -> str:
     """Kernel (out, x f32, gamma f32[, beta f32])."""
 
     def write(f: Function) -> None:
-        is_wide = shape.out_dtype is DType.Q8W
         out = Output(f["out"], shape.out_dtype, shape.capacity, shape.width)
-        if is_wide:  # which blocks are wide is known when the row is complete
-            out = Output(f.buffer(shape.width * 4), DType.F32, 1, shape.width)
         begin, end = share(f, f["count"])
         wanted = argument(f, "logit_rows") if shape.rows else None
         with f.loop("row", begin, end) as row:
@@ -51,10 +47,7 @@ def norm(module: Module, shape: Norm) -> str:
             gain = (f.constant(F32, 1.0) / root).splat(LANES)
             with f.loop("column", 0, shape.width, out.step) as column:
                 places = [column + start for start in range(0, out.step, LANES)]
-                goal = f.constant(I64, 0) if is_wide else row
-                out.store(f, goal, column, [_scaled(f, shape, x, mean, gain, place) for place in places])
-            if is_wide:
-                f.run(quantise_row(module, shape.width, shape.capacity), f["out"], row, out.base)
+                out.store(f, row, column, [_scaled(f, shape, x, mean, gain, place) for place in places])
 
     kind = "layer" if shape.layer else "rms"
     name = f"{kind}_norm_{shape.width}_{shape.out_dtype.name.lower()}_t{shape.capacity}"

@@ -24,8 +24,9 @@ from unsay.compiler.codegen.builder import (
     vector,
     with_element,
 )
+from unsay.compiler.codegen.kernels.wide import BlockPlace, store_wide_block
 from unsay.isa.abi import StepArgs
-from unsay.isa.formats import QUANT_BLOCK, DType
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, DType
 
 LANES = 16
 
@@ -149,6 +150,11 @@ def block_maximum(f: Function, low: Value, high: Value) -> Value:
     return largest(f, maximum(f, f.unary("fabs", low), f.unary("fabs", high)))
 
 
+def block_sum(f: Function, low: Value, high: Value) -> Value:
+    """sum16 of the magnitudes of the 32 values in two vectors."""
+    return tree_sum(f.unary("fabs", low) + f.unary("fabs", high))
+
+
 def store_quantised_block(f: Function, low: Value, high: Value, q: Value, scale: Value, total: Value) -> None:
     """N3 of the 32 values in two vectors, to the addresses given."""
     largest_abs = block_maximum(f, low, high)
@@ -164,7 +170,7 @@ def store_quantised_block(f: Function, low: Value, high: Value, q: Value, scale:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a kernel's rows go: F32 [capacity][width], or Q8A of that shape."""
+    """Where a kernel's rows go: F32 [capacity][width], or Q8A or Q8W of that shape."""
 
     base: Value
     dtype: DType
@@ -172,21 +178,26 @@ class Output:
     width: int
 
     def store(self, f: Function, row: Value, column: Value, halves: Sequence[Value]) -> None:
-        """Store values of one row from `column` on: any number of vectors as F32, pairs of them (a block) as Q8A."""
+        """Store values of one row from `column` on: any number of vectors as F32, else pairs of them (a block)."""
         if self.dtype is DType.F32:
             start = self.base.at(row * (self.width * 4)).at(column * 4)
             for place, values in enumerate(halves):
                 f.store(values, start.at(place * 64), align=4)
             return
-        assert self.dtype is DType.Q8A and len(halves) % 2 == 0, (self.dtype, len(halves))
-        packed = Quantised(self.base, self.capacity, self.width)
+        assert self.dtype in QUANTISED_ACTIVATIONS and len(halves) % 2 == 0, (self.dtype, len(halves))
         for place in range(0, len(halves), 2):
-            first = column + place * LANES
-            side = first // QUANT_BLOCK * 4
-            places = packed.lo(row).at(first), packed.scale(row).at(side), packed.sum(row).at(side)
-            store_quantised_block(f, halves[place], halves[place + 1], *places)
+            self._store_block(f, row, column + place * LANES, halves[place], halves[place + 1])
+
+    def _store_block(self, f: Function, row: Value, column: Value, low: Value, high: Value) -> None:
+        packed, side = Quantised(self.base, self.capacity, self.width), column // QUANT_BLOCK * 4
+        lo, scale, total = packed.lo(row).at(column), packed.scale(row).at(side), packed.sum(row).at(side)
+        if self.dtype is DType.Q8A:
+            store_quantised_block(f, low, high, lo, scale, total)
+            return
+        place = BlockPlace(lo, scale, total, packed.hi(row).at(column), packed.wide(row).at(side))
+        store_wide_block(f, (low, high), block_maximum(f, low, high), block_sum(f, low, high), place)
 
     @property
     def step(self) -> int:
         """Columns stored at a time: a block where blocks share a scale, else a vector."""
-        return QUANT_BLOCK if self.dtype is DType.Q8A else LANES
+        return LANES if self.dtype is DType.F32 else QUANT_BLOCK
