@@ -148,9 +148,11 @@ class Program:
         """Read a program file; raises ProgramError naming what is wrong and where."""
         if len(blob) < _FILE.size:
             raise ProgramError(f"program file of {len(blob)} bytes, the header alone is {_FILE.size}")
-        magic, version, _, count, data_bytes, _ = _FILE.unpack_from(blob)
+        magic, version, reserved16, count, data_bytes, reserved64 = _FILE.unpack_from(blob)
         if magic != _MAGIC or version != _VERSION:
             raise ProgramError(f"not an AVM program of version {_VERSION}: magic {magic!r}, version {version}")
+        if reserved16 or reserved64:
+            raise ProgramError(f"reserved header fields must be zero, got {reserved16} and {reserved64}")
         code_end = _FILE.size + count * INSTRUCTION_BYTES
         if code_end + data_bytes != len(blob):
             raise ProgramError(f"header says {code_end + data_bytes} bytes, the file has {len(blob)}")
