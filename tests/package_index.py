@@ -49,7 +49,8 @@ class Index:
     def page(self) -> bytes:
         """The project page of the simple index, with the metadata beside the wheel (PEP 658)."""
         wheel_hash, metadata_hash = (hashlib.sha256(data).hexdigest() for data in (self.wheel, self.metadata))
-        link = f'<a href="/{WHEEL}#sha256={wheel_hash}" data-core-metadata="sha256={metadata_hash}">{WHEEL}</a>'
+        beside = f'data-core-metadata="sha256={metadata_hash}" data-dist-info-metadata="sha256={metadata_hash}"'
+        link = f'<a href="/{WHEEL}#sha256={wheel_hash}" {beside}>{WHEEL}</a>'
         return f"<!DOCTYPE html><html><body>{link}</body></html>".encode()
 
 
