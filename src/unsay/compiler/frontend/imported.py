@@ -1,0 +1,22 @@
+"""What a front end gives: a graph, and the arrays of its weights beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from unsay.compiler.ir.core import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """`weights` holds an array for every `weight() {tensor = name}` of the graph, under that name.
+
+    bf16 has no NumPy type: such an array is the uint16 bit pattern, and the weight's declared type says bf16.
+    """
+
+    graph: Graph
+    weights: Mapping[str, NDArray[Any]]
