@@ -4,7 +4,7 @@ Floating point stays as written: no fast-math flag is ever emitted, denormals ar
 "no-builtins" keeps LLVM from turning a loop into a call of memset or memcpy, which nothing here could resolve.
 
 An error in one of LLVM's back ends ends the process, so code for a target that is not this machine's is made in a
-process of its own: `python -m unsay.compiler.codegen.llvm TARGET`, IR text in, object file out.
+process of its own: `python -m unsay.compiler.codegen.llvm TARGET FORM`, IR text in, object file or assembly out.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import cache
+from typing import Literal, TypeAlias
 
 import llvmlite.binding as llvm
 
 from unsay.compiler.codegen.elf import link
 from unsay.errors import TargetError
 from unsay.isa.targets import Target, find_target
+
+Form: TypeAlias = Literal["object", "asm"]
 
 ATTRIBUTES = (
     'attributes #0 = { nounwind "no-builtins" "denormal-fp-math"="ieee,ieee" "no-trapping-math"="true" '
@@ -35,7 +38,21 @@ def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
 
     Raises TargetError if LLVM fails for a target other than this machine's.
     """
-    return link(object_code(text, target) if _is_native(target) else _object_from_process(text, target))
+    return link(translate(text, target, "object"))
+
+
+def translate(text: str, target: Target, form: Form) -> bytes:
+    """An object file, or assembly in UTF-8, of IR text; in a process of its own if the target is not this machine's.
+
+    Raises TargetError if LLVM fails there.
+    """
+    if _is_native(target):
+        return _translate_here(text, target, form)
+    command = [sys.executable, "-m", __name__, target.name, form]
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise TargetError(f"LLVM cannot make {target.name} code: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
 
 
 def assembly(text: str, target: Target) -> str:
@@ -50,12 +67,8 @@ def object_code(text: str, target: Target) -> bytes:
     return machine.emit_object(_optimised(text, machine, target))
 
 
-def _object_from_process(text: str, target: Target) -> bytes:
-    command = [sys.executable, "-m", __name__, target.name]
-    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
-    if done.returncode:
-        raise TargetError(f"LLVM cannot make {target.name} code: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+def _translate_here(text: str, target: Target, form: str) -> bytes:
+    return assembly(text, target).encode() if form == "asm" else object_code(text, target)
 
 
 def _is_native(target: Target) -> bool:
@@ -94,4 +107,4 @@ def _initialize() -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(object_code(sys.stdin.buffer.read().decode(), find_target(sys.argv[1])))
+    sys.stdout.buffer.write(_translate_here(sys.stdin.buffer.read().decode(), find_target(sys.argv[1]), sys.argv[2]))
