@@ -4,7 +4,8 @@ Floating point stays as written: no fast-math flag is ever emitted, denormals ar
 "no-builtins" keeps LLVM from turning a loop into a call of memset or memcpy, which nothing here could resolve.
 
 An error in one of LLVM's back ends ends the process, so code for a target that is not this machine's is made in a
-process of its own: `python -m unsay.compiler.codegen.llvm TARGET FORM`, IR text in, object file or assembly out.
+process of its own: `python -m unsay.compiler.codegen.llvm FORM NAME TRIPLE CPU FEATURES`, IR text in, object file or
+assembly out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import llvmlite.binding as llvm
 
 from unsay.compiler.codegen.elf import link
 from unsay.errors import TargetError
-from unsay.isa.targets import Target, find_target
+from unsay.isa.targets import Target
 
 Form: TypeAlias = Literal["object", "asm"]
 
@@ -48,7 +49,7 @@ def translate(text: str, target: Target, form: Form) -> bytes:
     """
     if _is_native(target):
         return _translate_here(text, target, form)
-    command = [sys.executable, "-m", __name__, target.name, form]
+    command = [sys.executable, "-m", __name__, form, target.name, target.triple, target.llvm_cpu, target.llvm_features]
     done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     if done.returncode:
         raise TargetError(f"LLVM cannot make {target.name} code: {done.stderr.decode(errors='replace').strip()}")
@@ -75,7 +76,8 @@ def _is_native(target: Target) -> bool:
     """Whether this machine has every feature the target asks LLVM for beyond x86-64-v3."""
     features: dict[str, bool] = dict(llvm.get_host_cpu_features())
     wanted = [word[1:] for word in target.llvm_features.split(",") if word.startswith("+")]
-    return llvm.get_process_triple().startswith("x86_64") and all(features.get(name) for name in ["avx2", *wanted])
+    triples = (llvm.get_process_triple(), target.triple)
+    return all(triple.startswith("x86_64") for triple in triples) and all(features.get(n) for n in ["avx2", *wanted])
 
 
 def _optimised(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.ModuleRef:
@@ -107,4 +109,6 @@ def _initialize() -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(_translate_here(sys.stdin.buffer.read().decode(), find_target(sys.argv[1]), sys.argv[2]))
+    _form, _name, _triple, _cpu, _features = sys.argv[1:]
+    _target = Target(_name, _triple, _cpu, _features, cpu_flags=(), vector_bytes=0)
+    sys.stdout.buffer.write(_translate_here(sys.stdin.buffer.read().decode(), _target, _form))
