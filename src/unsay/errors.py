@@ -54,10 +54,11 @@ class TargetError(UnsayError):
 
 
 class IrError(UnsayError):
-    """LLMIR that breaks a rule. `line` and `column` are 1-based, 0 when not from text."""
+    """LLMIR that breaks a rule. `line` and `column` are 1-based, 0 when not from text; `message` is without them."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(f"{line}:{column}: {message}" if line else message)
+        self.message = message
         self.line = line
         self.column = column
 

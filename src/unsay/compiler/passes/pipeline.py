@@ -1,9 +1,13 @@
-"""The passes in order, each between two levels of legality (verify/spec.py)."""
+"""The passes in order, each between two levels of legality (verify/spec.py).
+
+A pipeline is a list of passes; a pass that keeps whatever level it finds has none of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from unsay.compiler.ir.core import Graph, Operation
 from unsay.compiler.passes.cse import cse
@@ -17,16 +21,19 @@ from unsay.compiler.passes.fuse_silu_mul import fuse_silu_mul
 from unsay.compiler.passes.pair_rope_rows import pair_rope_rows
 from unsay.compiler.passes.quantise_activations import quantise_activations
 from unsay.compiler.verify.spec import Level, check
-from unsay.errors import IrError, PassError
+from unsay.errors import IrError, PassError, RequestError
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A rewrite of a graph in place; `run` returns how many times it applied."""
+    """A rewrite of a graph in place; `run` returns how many times it applied.
+
+    entry, exit: the levels it takes and leaves; both None for a pass that applies at any level and keeps it.
+    """
 
     run: Callable[[Graph], int]
-    entry: Level
-    exit: Level
+    entry: Level | None = None
+    exit: Level | None = None
 
     @property
     def name(self) -> str:
@@ -34,11 +41,14 @@ class Pass:
         return self.run.__name__
 
 
+After: TypeAlias = Callable[[Pass, Graph, int], None]
+"""Called after each pass, with how many times it applied."""
+
 PIPELINE: tuple[Pass, ...] = (
     Pass(pair_rope_rows, Level.SEMANTIC, Level.SEMANTIC),
     Pass(quantise_activations, Level.SEMANTIC, Level.QUANTISED),
-    Pass(cse, Level.QUANTISED, Level.QUANTISED),
-    Pass(dce, Level.QUANTISED, Level.QUANTISED),
+    Pass(cse),
+    Pass(dce),
     Pass(fuse_silu_mul, Level.QUANTISED, Level.FUSED),
     Pass(fuse_ffn, Level.FUSED, Level.FUSED),
     Pass(fuse_qkv_rope, Level.FUSED, Level.FUSED),
@@ -57,20 +67,41 @@ UNFUSED: tuple[Pass, ...] = (
 """The least that lowers: the same bits as PIPELINE from other instructions. Tests compare the two."""
 
 
-def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE) -> Graph:
+def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE, after: After | None = None) -> Graph:
     """Run the passes on the graph, and return it, legal where the last of them leaves it.
 
     Raises PassError naming the pass that broke a rule; IrError if the graph that came in was not legal.
     """
     checked: set[Operation] = set()
-    level = passes[0].entry
-    check(graph, level, checked)
+    level: Level | None = None
     for step in passes:
-        assert step.entry == level, (step.name, step.entry, level)
-        step.run(graph)
+        level = _enter(graph, step, level, checked)
+        count = step.run(graph)
         try:
-            check(graph, step.exit, checked)
+            check(graph, level := step.exit or level, checked)
         except IrError as error:
-            raise PassError(f"after {step.name}: {error}") from error
-        level = step.exit
+            raise PassError(f"after {step.name}: {error.message}", error.line, error.column) from error
+        if after is not None:
+            after(step, graph, count)
     return graph
+
+
+def find_passes(names: Iterable[str]) -> list[Pass]:
+    """The passes of these names; raises RequestError listing the known ones."""
+    names = list(names)
+    for name in names:
+        if name not in BY_NAME:
+            raise RequestError(f"no pass {name!r}; there are: {', '.join(sorted(BY_NAME))}")
+    return [BY_NAME[name] for name in names]
+
+
+def _enter(graph: Graph, step: Pass, level: Level | None, checked: set[Operation]) -> Level:
+    """The level the graph is at when the pass takes it, checked unless the pass before has left it there."""
+    wanted = step.entry or level or Level.TENSOR
+    if wanted != level:
+        try:
+            check(graph, wanted, checked)
+        except IrError as error:
+            message = f"{step.name} takes a graph of level {wanted.name.lower()}: {error.message}"
+            raise IrError(message, error.line, error.column) from error
+    return wanted

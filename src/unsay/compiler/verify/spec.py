@@ -1,4 +1,11 @@
-"""What a graph may contain on its way down: four levels, each with its operations and its rules.
+"""What a graph may contain on its way down: levels, each with its operations and its rules.
+
+A graph of a front end has two:
+
+    tensor      any operation of the table
+    placed      and every operation finds its operands on its own device, in the layout that device computes in
+
+A step of a language model, which the engine runs, has four:
 
     semantic    what the model computes; no quantised activations
     quantised   every product with a quantised weight has a quantised operand: the arithmetic is now fixed
@@ -15,28 +22,36 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from unsay.compiler.dialect import verifier
-from unsay.compiler.dialect.ops import BY_NAME, NORMS, OPS
+from unsay.compiler.dialect.ops import BY_NAME, NORMS
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.types import ROW
 from unsay.errors import IrError
-from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP
+from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, DType
 
 
 class Level(IntEnum):
     """How far down a graph is."""
 
-    SEMANTIC = 0
-    QUANTISED = 1
-    FUSED = 2
-    LOWERABLE = 3
+    TENSOR = 0
+    PLACED = 1
+    SEMANTIC = 2
+    QUANTISED = 3
+    FUSED = 4
+    LOWERABLE = 5
 
 
 Rule: TypeAlias = Callable[[Graph], None]
 
-_FUSED = frozenset(op.name for op in OPS)
-_QUANTISED = frozenset(op.name for op in OPS if not op.fused)
+_SEMANTIC = frozenset(
+    ("weight", "tokens", "embed", "rms_norm", "layer_norm", "linear", "rope", "attention", "add", "silu", "mul",
+     "select_rows", "output")
+)  # fmt: skip
+_QUANTISED = _SEMANTIC | {"quantise"}
+_FUSED = _QUANTISED | {"silu_mul", "ffn", "qkv", "linear_add"}
 _OPERATIONS: dict[Level, frozenset[str]] = {
-    Level.SEMANTIC: _QUANTISED - {"quantise"},
+    Level.TENSOR: frozenset(BY_NAME),
+    Level.PLACED: frozenset(BY_NAME),
+    Level.SEMANTIC: _SEMANTIC,
     Level.QUANTISED: _QUANTISED,
     Level.FUSED: _FUSED,
     Level.LOWERABLE: _FUSED - {"silu", "mul"},
@@ -91,6 +106,16 @@ def _one_result(graph: Graph) -> None:
     layers = [operation.integer("layer") for operation in graph.operations if operation.kind == "attention"]
     if sorted(layers) != list(range(len(layers))):
         raise IrError(f"the layers that attend must be 0..{len(layers) - 1}, each once, got {layers}")
+
+
+def _elementwise_is_plain(graph: Graph) -> None:
+    """What is element by element is of f32 matrices of one type: a step has no broadcast."""
+    for operation in graph.operations:
+        if operation.kind in ("add", "mul", "silu"):
+            result = operation.result.type
+            alike = all(operand.type == result for operand in operation.operands)
+            if not alike or result.rank != 2 or result.dtype is not DType.F32:
+                _refuse(operation, "a step does this with f32 matrices of one type only")
 
 
 def _no_quantised_activations(graph: Graph) -> None:
@@ -154,12 +179,15 @@ def _refuse(operation: Operation, message: str) -> None:
     raise IrError(f"{operation!r}: {message}", *operation.location)
 
 
+_STEP = (_one_result, _elementwise_is_plain)
 _RULES: dict[Level, tuple[Rule, ...]] = {
-    Level.SEMANTIC: (_one_result, _no_quantised_activations),
-    Level.QUANTISED: (_one_result, _operands_quantised),
-    Level.FUSED: (_one_result, _operands_quantised),
+    Level.TENSOR: (),
+    Level.PLACED: (),
+    Level.SEMANTIC: (*_STEP, _no_quantised_activations),
+    Level.QUANTISED: (*_STEP, _operands_quantised),
+    Level.FUSED: (*_STEP, _operands_quantised),
     Level.LOWERABLE: (
-        _one_result,
+        *_STEP,
         _operands_quantised,
         _in_place_is_safe,
         _rope_pairs_adjacent,
