@@ -1,0 +1,51 @@
+"""What there is to prove: an obligation has a name, the tier of docs/verification.md, a method, and a way to be decided.
+
+`prove` never raises for a claim that is wrong or too hard: it answers refuted, with the values that show it, or unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(Enum):
+    """How an attempt at a proof ended. Only PROVED lets anything pass."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """detail: values of a counterexample when refuted, the reason when unknown, else what was counted or found."""
+
+    status: Status
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """One claim. tier: "T0" .. "T5"; method: in words, "bit-vectors", "induction", "LIA" ..."""
+
+    name: str
+    tier: str
+    method: str
+    prove: Callable[[], Result]
+
+
+def obligations() -> list[Obligation]:
+    """Those that do not depend on a model: the kernels of every target, the axioms and rules of passes."""
+    from unsay.compiler.verify import kernels
+
+    return kernels.obligations()
+
+
+def all_of(results: list[Result]) -> Result:
+    """One result for several: the first that is not proved, else proved with their number."""
+    for result in results:
+        if result.status is not Status.PROVED:
+            return result
+    return Result(Status.PROVED, f"{len(results)} claims")
