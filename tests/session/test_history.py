@@ -1,4 +1,4 @@
-"""What undo costs: one fork for all entries since the last rollback, and no page."""
+"""What undo costs: one kept context for all entries since the last rollback, and no page."""
 
 from __future__ import annotations
 
@@ -15,21 +15,34 @@ def chat(model: Model):
         yield chat
 
 
-def kept_forks(chat: Session) -> list[int | None]:
+def kept_contexts(chat: Session) -> list[int | None]:
     return [None if node.kept is None else id(node.kept) for node in chat._timeline.history.nodes]
 
 
-def test_growth_keeps_nothing_and_a_rollback_one_fork_for_all_before(chat: Session) -> None:
+def test_growth_keeps_nothing_and_a_rollback_leaves_the_context_to_all_before_and_to_itself(chat: Session) -> None:
     chat.user("say")
     chat.generate(max_tokens=5)
     chat.inject("the pan")
     chat.generate(max_tokens=5)
     chat.history()
-    assert kept_forks(chat) == [None] * 5
+    assert kept_contexts(chat) == [None] * 5
     chat.rollback(to=3)
-    forks = kept_forks(chat)
-    assert len(set(forks[:5])) == 1
-    assert forks[0] is not None and forks[5] is None
+    kept = kept_contexts(chat)
+    assert len(kept) == 6 and kept[0] is not None and len(set(kept)) == 1
+    chat.generate(max_tokens=5)
+    chat.history()
+    assert kept_contexts(chat) == [*kept, None]
+
+
+def test_rollback_and_undo_touch_no_branch_before_the_session_goes_on(model: Model, chat: Session) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=5)
+    chat.rollback(to=3)
+    before = len(model.tree.branches)
+    for _ in range(20):
+        chat.undo()
+        chat.rollback(to=3)
+    assert len(model.tree.branches) == before
 
 
 def test_rollback_undo_and_fork_take_no_page(model: Model, chat: Session) -> None:

@@ -26,6 +26,10 @@ class State(Enum):
     RELEASED = "given back"
 
 
+LIVE, PARKED, DROPPED, RELEASED = State
+"""By name: Python 3.11 takes 0.2 us to find `State.LIVE`, and a rollback would do so three times."""
+
+
 class Branch:
     """A sequence of tokens whose keys and values are in the tree. Made by `KvTree.root`, `match` and `fork`.
 
@@ -43,7 +47,7 @@ class Branch:
         self.tree = tree
         self.tip = tip
         self.length = length
-        self.state = State.LIVE
+        self.state = LIVE
         self.num_reserved = 0
         self.reserved: list[int] = []
         self.is_copying = False
@@ -60,7 +64,7 @@ class Branch:
     @property
     def holds_nodes(self) -> bool:
         """Whether the branch counts among the holders of its tip."""
-        return self.state in (State.LIVE, State.PARKED)
+        return self.state in (LIVE, PARKED)
 
     def token_ids(self) -> list[int]:
         """Every token of the branch, also of a dropped one; O(n)."""
@@ -73,17 +77,14 @@ class Branch:
         node = ancestor(self.tip, position // PAGE_TOKENS + 1)
         return node.tokens[position - node.start]
 
-    def fork(self, parked: bool = False) -> Branch:
-        """A second branch with the same tokens; O(1). parked: from its birth, as an undo entry is."""
+    def fork(self) -> Branch:
+        """A second branch with the same tokens; O(1)."""
         tree = self.tree
         with tree.lock:
             self._close_reservation()
             child = Branch(tree, self.tip, self.length)
             child._table = self._table
             child._table_is_shared = self._table_is_shared = True
-            if parked:
-                child.state = State.PARKED
-                child.parked_at = next(tree.clock)
             return child
 
     def truncate(self, length: int) -> None:
@@ -149,21 +150,21 @@ class Branch:
     def park(self) -> None:
         """Nobody needs this branch now: when the pool is full its pages may be taken, never its ids."""
         with self.tree.lock:
-            if self.state is State.LIVE:
+            if self.state is LIVE:
                 self._close_reservation()
-                self.state = State.PARKED
+                self.state = PARKED
                 self.parked_at = next(self.tree.clock)
 
     def unpark(self) -> list[int]:
         """Make the branch usable again. Returns the ids after `length`, whose rows must be computed again."""
         with self.tree.lock:
             lost_ids = self.lost_ids
-            if self.state is State.DROPPED:
+            if self.state is DROPPED:
                 self.tip, self.length = self.tree.longest_prefix(self.tip.origin, lost_ids)
                 self.tip.refs += 1
                 self.lost_ids = ()
-            assert self.state is not State.RELEASED
-            self.state = State.LIVE
+            assert self.state is not RELEASED
+            self.state = LIVE
             return list(lost_ids[self.length :])
 
     def release(self) -> None:
@@ -171,16 +172,16 @@ class Branch:
         with self.tree.lock:
             if self.holds_nodes:
                 self._let_go()
-            self.state = State.RELEASED
+            self.state = RELEASED
             self.lost_ids = ()
         self.tree.trim()
 
     def drop(self) -> None:
         """Give up the pages of a parked branch, keep its ids. The lock is held."""
-        assert self.state is State.PARKED, self.state
+        assert self.state is PARKED, self.state
         self.lost_ids = tuple(self._path_ids())
         self._let_go()
-        self.state = State.DROPPED
+        self.state = DROPPED
 
     def _let_go(self) -> None:
         """Stop holding the tip; a root that is in no tree takes its place."""
@@ -234,7 +235,7 @@ class Branch:
         self._write_table(twin.depth - 1, [twin.page])
 
     def _close_reservation(self) -> None:
-        assert self.state is State.LIVE, f"the branch is {self.state.value}"
+        assert self.state is LIVE, f"the branch is {self.state.value}"
         if self.num_reserved:
             self._free_reservation()
 

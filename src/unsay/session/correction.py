@@ -12,7 +12,6 @@ class Correction(NamedTuple):
     num_kept: tokens of the context before the place; num_dropped: tokens taken back; num_injected: tokens put in.
     rollback_s: the calls of rollback. first_token_s: from the last call of the correction to the first new token;
     num_computed: tokens computed for it. Both None until that token is there.
-    A named tuple, since making it is part of every rollback: a frozen dataclass takes four times as long to make.
     """
 
     num_kept: int
@@ -30,42 +29,47 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self.correction: Correction | None = None
+        self._counted: tuple[int, int, int, float] | None = None
+        self._first: tuple[float, int] | tuple[()] = ()
         self._started = 0.0
         self._is_running = False
 
+    @property
+    def correction(self) -> Correction | None:
+        """The last one, as far as it has come; made when it is asked for, so that a rollback need not."""
+        return None if self._counted is None else Correction(*self._counted, *self._first)
+
     def rollback(self, num_kept: int, num_dropped: int, seconds: float) -> None:
         """A rollback was done; it joins a correction no token has followed."""
-        before = self.correction
-        if before is not None and self._is_running:
-            kept = min(num_kept, before.num_kept)
-            dropped = before.num_dropped + before.num_kept - kept
-            self.correction = Correction(kept, dropped, num_kept - kept, before.rollback_s + seconds)
+        if self._counted is not None and self._is_running:
+            kept_before, dropped, _, before_s = self._counted
+            kept = min(num_kept, kept_before)
+            self._counted = (kept, dropped + kept_before - kept, num_kept - kept, before_s + seconds)
         else:
-            self.correction = Correction(num_kept, num_dropped, 0, seconds)
-        self._start()
+            self._counted = (num_kept, num_dropped, 0, seconds)
+        self._start(perf_counter())
 
     def forget(self) -> None:
         """Another verb came before the first token: what was corrected until then is no correction of an answer."""
         if self._is_running:
-            self.correction = None
+            self._counted = None
             self._is_running = False
 
     def inject(self, num_kept: int, num_injected: int, started: float) -> None:
         """An injection was done; it joins a rollback no token has followed."""
-        if self.correction is None or not self._is_running:
-            self.correction = Correction(num_kept, 0, 0, 0.0)
-        total = self.correction.num_injected + num_injected
-        self.correction = self.correction._replace(num_injected=total)
+        if self._counted is None or not self._is_running:
+            self._counted = (num_kept, 0, 0, 0.0)
+        kept, dropped, injected, rollback_s = self._counted
+        self._counted = (kept, dropped, injected + num_injected, rollback_s)
         self._start(started)
 
     def first_token(self, num_computed: int) -> None:
         """A token was delivered."""
-        if self._is_running and self.correction is not None:
-            first_token_s = perf_counter() - self._started
-            self.correction = self.correction._replace(first_token_s=first_token_s, num_computed=num_computed)
+        if self._is_running:
+            self._first = (perf_counter() - self._started, num_computed)
             self._is_running = False
 
-    def _start(self, started: float | None = None) -> None:
-        self._started = perf_counter() if started is None else started
+    def _start(self, started: float) -> None:
+        self._first = ()
+        self._started = started
         self._is_running = True

@@ -3,9 +3,10 @@
     1 user ── 2 answer ── 3 rollback ── 4 inject ── 5 answer        undo walks left, redo right again
                     └──── 6 rollback ── 7 answer                    after an undo, a new branch
 
-While a context only grows, all its entries are prefixes of it. So an entry is (kept fork, length), and one fork, made
-before anything is dropped, serves every entry since the one before: that is what makes rollback and undo O(1).
-Kept forks are parked: when the KV pool is full the tree takes their pages and keeps their ids (kv/tree.py).
+While a context only grows, all its entries are prefixes of it. So an entry is (kept context, length): before anything
+is dropped the context itself is left to its entries, and the session goes on with a fork of it, made when it needs one.
+That is what makes rollback and undo O(1), and cheap.
+Kept contexts are parked: when the KV pool is full the tree takes their pages and keeps their ids (kv/tree.py).
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class Place(NamedTuple):
 
 
 class Node:
-    """An entry as kept. kept: the fork that holds its tokens, None while the session's own context does.
+    """An entry as kept. kept: the context that holds its tokens, None while that is the session's own.
 
-    Its tokens are those of the fork up to place.length; what it added begins where its parent ends. dropped_from: of a
-    rollback, the entry before it, whose fork has the tokens dropped, and the keys and values of all that were kept.
+    Its tokens are those of the context up to place.length; what it added begins where its parent ends. dropped_from: of
+    a rollback, the entry before it, whose context has the tokens dropped.
     """
 
     __slots__ = ("dropped_from", "kept", "number", "parent", "place", "redo", "verb")
@@ -70,46 +71,45 @@ class History:
         self.nodes = [self.current]
         self._growing = [self.current]
 
-    def add(self, verb: str, place: Place, dropped_from: Node | None = None) -> None:
-        """Enter what was just done."""
-        node = Node(len(self.nodes), self.current, verb, place)
-        node.dropped_from = dropped_from
-        self.current.redo = node
-        self.current = node
-        self.nodes.append(node)
-        self._growing.append(node)
+    def add(self, verb: str, place: Place) -> None:
+        """Enter what the session's context has grown by."""
+        self._growing.append(self._enter(verb, place))
 
-    def keep(self, context: Context) -> Node:
-        """Before the session's context drops tokens or is left: one fork holds all entries it is the holder of.
+    def drop(self, verb: str, place: Place) -> None:
+        """Enter that all after `place` was dropped; `keep` came first."""
+        before = self.current
+        node = self._enter(verb, place)
+        node.dropped_from = before
+        node.kept = before.kept
 
-        Returns the current entry.
-        """
-        kept = context.fork(parked=True)
+    def keep(self, context: Context) -> None:
+        """The session leaves its context: it is that of all entries made in it."""
+        if not self._growing:
+            context.release()
+            return
+        context.branch.park()
         for node in self._growing:
-            node.kept = kept
+            node.kept = context
         self._growing = []
-        return self.current
 
     def move_to(self, node: Node) -> None:
-        """The session stands at `node`."""
+        """The session stands at `node`; `keep` came first."""
         if node.parent is not None:
             node.parent.redo = node
         self.current = node
-        if node.kept is None and node not in self._growing:
-            self._growing.append(node)
 
-    def context_at(self, node: Node, length: int, payload: Iterable[int] = ()) -> Context:
-        """A context of its own: an entry's first tokens, then the payload. What the tree gave up is pending in it."""
+    def context_at(self, node: Node, payload: Iterable[int] = ()) -> Context:
+        """A context of its own: an entry's tokens, then the payload. What the tree gave up is pending in it."""
         kept = node.kept
         assert kept is not None, ("keep() comes first", node.number)
         kept.pending[:0] = kept.branch.unpark()
         context = kept.fork()
         kept.branch.park()
-        context.abort(length, payload)
+        context.abort(node.place.length, payload)
         return context
 
     def restore(self, nodes: list[Node], current: int) -> None:
-        """Take over the entries of a log, each with its fork."""
+        """Take over the entries of a log, each with its context."""
         self.nodes = nodes
         self.current = nodes[current]
         self._growing = []
@@ -132,8 +132,15 @@ class History:
             raise RequestError("nothing to redo: nothing was undone from here")
         return node.redo
 
+    def _enter(self, verb: str, place: Place) -> Node:
+        node = Node(len(self.nodes), self.current, verb, place)
+        self.current.redo = node
+        self.current = node
+        self.nodes.append(node)
+        return node
+
     def release(self) -> None:
-        """Give every kept fork back."""
+        """Give every kept context back."""
         for node in self.nodes:
             if node.kept is not None:
                 node.kept.release()

@@ -84,7 +84,7 @@ def restore_history(tree: KvTree, state: State) -> tuple[History, Context, Place
     """The history a log describes, a context with every token pending, and where the session stands."""
     history = History("start", _place(state.entries[0][0]))
     history.restore(_nodes(tree, state), state.current)
-    context = history.context_at(history.current, history.current.place.length)
+    context = history.context_at(history.current)
     if state.growing is not None:
         context.append(state.growing.token_ids)
         return history, context, _place(state.growing)
@@ -109,7 +109,7 @@ def load_session(log: SessionLog, session: str) -> Saved:
 
 
 def _nodes(tree: KvTree, state: State) -> list[Node]:
-    """The entries. One that a later entry only adds to is a prefix of that one's tokens, and shares its fork."""
+    """The entries. One that a later entry only adds to is a prefix of that one's tokens, and shares its context."""
     nodes: list[Node] = []
     for number, (event, parent) in enumerate(state.entries):
         verb = event.verb.value if number or event.verb is Verb.FORK else "start"

@@ -248,7 +248,7 @@ class Session:
             self._settle()
             index, carry = self._rollback_index(to, before)
             target = self._place.answer_start + index
-            dropped = self._timeline.truncate(target, Verb.ROLLBACK)
+            dropped = self._timeline.truncate(target)
             self._carry = carry
             self._stopwatch.rollback(target, dropped, perf_counter() - started)
             return index
@@ -340,7 +340,7 @@ class Session:
         run = self._run
         if run is not None and run.thread != threading.get_ident():
             raise SessionBusyError("another thread is generating on this session: call interrupt() first")
-        _ = self._timeline.context
+        self._timeline.check_open()
 
     def _pause(self) -> None:
         """Withdraw the request of the run; the context ends at what was delivered. The run goes on from there."""

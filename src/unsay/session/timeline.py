@@ -4,10 +4,14 @@
     |-- turns -----|---- answer --------|- run ahead -|
                                            made, not delivered yet: `drop_ahead` cuts it, and it is made again exactly
 
+A rollback or an undo moves the place and touches no token: the context stays with the entries it holds, and the session
+gets another, made from the entry it stands at, when it next needs one.
 What is written to the log is written before anything here changes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from unsay.errors import RequestError
 from unsay.kv.tree import KvTree
@@ -27,6 +31,7 @@ class Timeline:
         self._journal = journal
         self._context: Context | None = context
         self._ids: list[int] | None = None
+        self._is_open = True
 
     @classmethod
     def begin(cls, context: Context, journal: Journal | None) -> Timeline:
@@ -45,20 +50,27 @@ class Timeline:
         """The same place in a context and a history of its own."""
         self.enter_sampled()
         journal = self._journal and self._journal.fork(self.place.length)
-        return Timeline(self.context.fork(), self.place, History("fork", self.place), journal)
+        context = self._at_entry() if self._context is None else self._context.fork()
+        return Timeline(context, self.place, History("fork", self.place), journal)
 
     @property
     def context(self) -> Context:
-        """RequestError after `release`."""
+        """The session's own, made from the entry where it stands if need be."""
         if self._context is None:
-            raise RequestError("this session is closed: make another with model.session()")
+            self._context = self._at_entry()
         return self._context
+
+    def check_open(self) -> None:
+        """RequestError after `release`."""
+        if not self._is_open:
+            raise RequestError("this session is closed: make another with model.session()")
 
     @property
     def ids(self) -> list[int]:
         """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""
         if self._ids is None:
-            self._ids = self.context.branch.token_ids() + self.context.pending
+            context = self._context
+            self._ids = self.ids_at(self.history.current) if context is None else context.token_ids()
         return self._ids
 
     @property
@@ -72,15 +84,16 @@ class Timeline:
         return self.ids[self.place.answer_start : self.place.length]
 
     def grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
-        """Put ids behind the context, as an entry. After a rollback its fork has the keys and values of all kept."""
+        """Put ids behind the place, as an entry. The context of an entry has the keys and values of all it kept."""
         self.enter_sampled()
-        at, length = self.history.current, self.place.length + len(ids)
+        length = self.place.length + len(ids)
         place = Place(length, length if opens_answer else self.place.answer_start, has_turns)
         if self._journal is not None:
             self._journal.verb(verb, self.place.length, ids, place)
         self.ids.extend(ids)
-        if at.dropped_from is not None and at.place == self.place:
-            self._replace_context(self.history.context_at(at.dropped_from, at.place.length, ids))
+        if self.history.current.kept is not None:
+            self._leave()
+            self._context = self._at_entry(ids)
         else:
             self.context.append(ids)
         self.place = place
@@ -95,24 +108,23 @@ class Timeline:
 
     def drop_ahead(self) -> None:
         """The context ends at what was delivered."""
-        if self.context.length > self.place.length:
-            del self.ids[self.place.length :]
-            self.context.abort(self.place.length)
+        context, length = self._context, self.place.length
+        if context is not None and context.length > length:
+            del self.ids[length:]
+            context.abort(length)
 
-    def truncate(self, target: int, verb: Verb) -> int:
+    def truncate(self, target: int, verb: Verb = Verb.ROLLBACK) -> int:
         """Keep `target` tokens, as an entry; returns how many were dropped."""
         self.enter_sampled()
         old = self.place
         place = Place(target, old.answer_start, old.has_turns)
         if self._journal is not None:
             self._journal.verb(verb, target, (), place)
-        context = self.context
-        before = self.history.keep(context)
-        context.abort(target)
+        self._leave()
         if self._ids is not None:
             del self._ids[target:]
         self.place = place
-        self.history.add(verb, place, dropped_from=before)
+        self.history.drop(verb, place)
         return old.length - target
 
     def end_answer(self, finish: str | None) -> None:
@@ -124,8 +136,7 @@ class Timeline:
         node = path[-1]
         if self._journal is not None:
             self._journal.walk(verb, number, node.place)
-        self.history.keep(self.context)
-        self._replace_context(self.history.context_at(node, node.place.length))
+        self._leave()
         self._ids = None
         self.place = node.place
         for passed in path:
@@ -145,8 +156,7 @@ class Timeline:
 
     def ids_at(self, node: Node) -> list[int]:
         """Every token of an entry."""
-        kept = node.kept
-        ids = self.ids if kept is None else kept.branch.token_ids() + kept.pending
+        ids = self.ids if node.kept is None else node.kept.token_ids()
         return ids[: node.place.length]
 
     def entries(self, tokenizer: Tokenizer) -> list[Entry]:
@@ -157,8 +167,9 @@ class Timeline:
         """Give everything back; idempotent."""
         if self._context is not None:
             self._context.release()
-            self.history.release()
             self._context = None
+        self.history.release()
+        self._is_open = False
 
     def _entry_of(self, node: Node, tokenizer: Tokenizer) -> Entry:
         parent = None if node.parent is None else node.parent.number
@@ -169,6 +180,12 @@ class Timeline:
         is_current = node is self.history.current
         return Entry(node.number, parent, str(node.verb), tokenizer.decode(ids), node.place.length, is_current)
 
-    def _replace_context(self, context: Context) -> None:
-        self.context.release()
-        self._context = context
+    def _leave(self) -> None:
+        """Give the context to the entries it holds."""
+        if self._context is not None:
+            self.history.keep(self._context)
+            self._context = None
+
+    def _at_entry(self, payload: Iterable[int] = ()) -> Context:
+        """A context with the tokens of the current entry, then the payload."""
+        return self.history.context_at(self.history.current, payload)

@@ -103,6 +103,10 @@ class Context:
         """Tokens of this context, computed or not."""
         return self.branch.length + len(self.pending)
 
+    def token_ids(self) -> list[int]:
+        """Every token of this context, computed or not; O(n)."""
+        return self.branch.token_ids() + self.pending
+
     def append(self, token_ids: Iterable[int]) -> None:
         """Add tokens to be computed by the next steps."""
         self.pending.extend(check_token_ids(token_ids))
@@ -113,12 +117,9 @@ class Context:
         self.branch.commit(self.pending[:num_tokens])
         del self.pending[:num_tokens]
 
-    def fork(self, parked: bool = False) -> Context:
-        """A second context in the same state that shares every page; its cost does not depend on the length.
-
-        parked: it is to be kept and not run, as an undo entry is (`Branch.park`).
-        """
-        child = Context(self.branch.fork(parked))
+    def fork(self) -> Context:
+        """A second context in the same state that shares every page; its cost does not depend on the length."""
+        child = Context(self.branch.fork())
         child.registers[:] = self.registers
         child.pc = self.pc
         child.pending[:] = self.pending
