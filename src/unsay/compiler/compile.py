@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from unsay.cachedir import cache_root
 from unsay.compiler.cache import exclusive, file_digest, file_identity, find_image
+from unsay.compiler.codegen.backends import find_backend
 from unsay.compiler.limits import LIMITS
 from unsay.image import IMAGE_VERSION, ImageFiles
-from unsay.isa.targets import find_target
 
 if TYPE_CHECKING:
     from unsay.core import Progress
@@ -31,7 +31,7 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
 
     Raises ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or CacheError.
     """
-    find_target(target)
+    find_backend(target)
     root = cache_root()
     identity = file_identity(source)
     digest = file_digest(root, source, progress)
@@ -48,7 +48,7 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
 
 def find_compiled(source: Path, *, target: str, progress: Progress | None = None) -> ImageFiles | None:
     """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
-    find_target(target)
+    find_backend(target)
     root = cache_root()
     return find_image(root, image_key(file_digest(root, source, progress), target))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from unsay.compiler.cache import FileIdentity, file_identity, store_image, store_weights
-from unsay.compiler.codegen.emit import Code, emit, scratch_bytes
+from unsay.compiler.codegen.backends import Code, Step, find_backend
+from unsay.compiler.codegen.emit import scratch_bytes
 from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.compiler.frontend.model_file import ModelFile
@@ -21,7 +22,7 @@ from unsay.compiler.pack import LAYOUT_VERSION, write_packed
 from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.spec import verify
 from unsay.core import Progress
-from unsay.errors import ModelFileError
+from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec, VocabSpec
 
 
@@ -77,17 +78,16 @@ def to_graph(loaded: Loaded) -> Graph:
 
 
 def emit_code(job: Job, lowered: Lowered, spec: ModelSpec) -> Code:
-    """Machine code of the program, in one go: nearly all the time of a compilation but for the repacking."""
+    """Machine code of the program, in one go: nearly all the time of a compilation but for the repacking.
+
+    Raises TargetError if what the back end makes is not a step that an image can hold.
+    """
     _report(job, 0)
-    code = emit(
-        lowered.program,
-        spec,
-        job.target,
-        max_tokens=LIMITS.max_tokens,
-        max_rows=LIMITS.max_rows,
-        max_threads=LIMITS.max_threads,
-        scratch_offset=lowered.arena_bytes,
-    )
+    backend = find_backend(job.target)
+    limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
+    code = backend.emitter.emit(Step(lowered.program, spec, *limits, lowered.arena_bytes)).code
+    if code is None:
+        raise TargetError(f"{job.target} makes {backend.emitter.makes}, no image; write its files with --emit")
     _report(job, 1)
     return code
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
 from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
@@ -32,14 +33,6 @@ from unsay.isa.targets import find_target
 _ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
 
 ENTRIES = ("step", "run", "worker", "close")
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """Position-independent code and the offsets of ENTRIES in it."""
-
-    blob: bytes
-    entry: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""The back ends of CPUs: every target of `isa/targets.py`, from one kernel source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unsay.compiler.codegen.backends import Emitted, Step, register_backend
+from unsay.isa.targets import TARGETS, Target
+
+_HIGHEST_PRIORITY = 199
+
+
+@dataclass(frozen=True, slots=True)
+class CpuEmitter:
+    """Emits the whole step, for all threads."""
+
+    target: Target
+
+    @property
+    def makes(self) -> str:
+        """For people."""
+        return "a whole step"
+
+    def lacking(self, cpu_flags: frozenset[str]) -> str:
+        """CPU flags."""
+        return " ".join(flag for flag in self.target.cpu_flags if flag not in cpu_flags)
+
+    def emit(self, step: Step) -> Emitted:
+        """Machine code."""
+        from unsay.compiler.codegen.emit import emit
+
+        code = emit(
+            step.program,
+            step.spec,
+            self.target.name,
+            max_tokens=step.max_tokens,
+            max_rows=step.max_rows,
+            max_threads=step.max_threads,
+            scratch_offset=step.scratch_offset,
+        )
+        return Emitted({"code.bin": code.blob}, code)
+
+
+def register() -> None:
+    """Put every CPU target in the registry, in the order of their table."""
+    for place, target in enumerate(TARGETS):
+        register_backend(target.name, _HIGHEST_PRIORITY - place, CpuEmitter(target))

@@ -1,0 +1,76 @@
+"""The registry of back ends: who is known, who is chosen, and what is said of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from unsay.compiler.codegen import backends
+from unsay.compiler.codegen.backends import Emitted, Step, choose_backend, find_backend, register_backend
+from unsay.errors import TargetError
+from unsay.isa.targets import TARGETS, find_target
+
+
+@dataclass(frozen=True)
+class Acme:
+    """A third party's emitter, as the documentation shows it."""
+
+    missing: str = ""
+    makes: str = "nothing"
+
+    def lacking(self, cpu_flags: frozenset[str]) -> str:
+        return self.missing
+
+    def emit(self, step: Step) -> Emitted:
+        return Emitted({"acme.txt": step.spec.name.encode()})
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    backends.backends()
+    before = dict(backends._registry.rows)
+    yield
+    backends._registry.rows = before
+
+
+def flags(target: str) -> frozenset[str]:
+    return frozenset(find_target(target).cpu_flags)
+
+
+@pytest.mark.parametrize("target", [target.name for target in TARGETS])
+def test_the_best_target_of_a_cpu_is_chosen(target: str) -> None:
+    assert choose_backend(flags(target)).backend.target == target
+
+
+def test_the_highest_priority_that_lacks_nothing_is_chosen_and_the_others_are_told() -> None:
+    register_backend("acme-1", 900, Acme("a card"))
+    register_backend("acme-2", 901, Acme())
+    register_backend("acme-3", 902, Acme("a driver"))
+    choice = choose_backend(flags("avx2"))
+    assert (choice.backend.target, choice.passed_over) == ("acme-2", (("acme-3", "a driver"),))
+
+
+def test_without_its_device_the_choice_falls_back_to_the_cpu() -> None:
+    register_backend("acme", 900, Acme("a card"))
+    choice = choose_backend(flags("avx2"))
+    assert choice.backend.target == "avx2"
+    assert ("acme", "a card") in choice.passed_over and "avx512-vnni" in dict(choice.passed_over)
+
+
+def test_where_nothing_runs_the_error_says_what_each_lacks() -> None:
+    with pytest.raises(TargetError, match=r"avx2 lacks .*fma"):
+        choose_backend(frozenset())
+
+
+def test_an_unknown_target_is_refused_naming_the_known_third_parties_included() -> None:
+    register_backend("acme", 900, Acme())
+    with pytest.raises(TargetError, match=r"unknown target 'sse2'; known: acme, .*avx512-vnni, avx-vnni, avx2"):
+        find_backend("sse2")
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(TargetError, match="'avx2' has a back end already"):
+        register_backend("avx2", 900, Acme())
