@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from unsay.cli.main import main
+from unsay.compiler.codegen.elf import link
+from unsay.compiler.ir.parser import parse
+from unsay.vm.program_file import read_program
 
 
 def test_a_compiled_model_is_found_by_the_next_start(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,3 +22,44 @@ def test_a_compiled_model_is_found_by_the_next_start(tiny_path: Path, capsys: py
 def test_an_unknown_target_is_refused(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", str(tiny_path), "--target", "z80"]) == 1
     assert "avx2" in capsys.readouterr().err
+
+
+def _written(tiny_path: Path, *argv: object) -> None:
+    assert main(["compile", str(tiny_path), "--target", "avx2", *map(str, argv)]) == 0
+
+
+def test_stages_are_written_without_packing_a_weight(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("UNSAY_CACHE", str(tmp_path / "cache"))
+    _written(tiny_path, "--emit", "llmir")
+    assert parse(capsys.readouterr().out).name == "llama"
+    _written(tiny_path, "--emit", "llvm")
+    assert "define i32 @step(" in capsys.readouterr().out
+    _written(tiny_path, "--emit", "object", "-o", tmp_path / "step.o")
+    assert {"step", "run"} <= link((tmp_path / "step.o").read_bytes())[1].keys()
+    _written(tiny_path, "-o", tmp_path / "step.avm")
+    assert read_program(tmp_path / "step.avm").program.instructions[-1].row.name == "HALT"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_graphs_are_printed_after_the_passes_asked_for(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _written(tiny_path, "--print-after", "fuse_ffn", "--print-after", "dce")
+    out = capsys.readouterr().out
+    assert out.count("graph llama") == 2 and out.index("// after dce") < out.index("// after fuse_ffn: ")
+    assert " = ffn(" not in out.split("// after fuse_ffn")[0] and " = ffn(" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--emit", "object"], "-o OUT"),
+        (["--print-after", "inline"], "no such pass is run here; these are: pair_rope_rows"),
+        (["--emit", "llmir", "-o", "/nowhere/x"], "cannot write /nowhere/x"),
+    ],
+)
+def test_a_stage_that_cannot_be_written_is_refused(
+    argv: list[str], message: str, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", str(tiny_path), "--target", "avx2", *argv]) == 1
+    assert message in capsys.readouterr().err

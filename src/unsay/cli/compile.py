@@ -1,12 +1,21 @@
-"""Make a model ready to start at once: download it if need be, pack its weights and compile it."""
+"""Make a model ready to start at once: download it if need be, pack its weights and compile it.
+
+With --emit, -o or --print-after nothing is packed or stored: what was asked for is written, and that is all.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 from unsay.cli.options import DEFAULT_MODEL, add_json_option
-from unsay.cli.output import progress_bars, write_json, write_line
+from unsay.cli.output import progress_bars, write, write_file, write_json, write_line
+from unsay.cli.passes import add_print_after_option, print_after
+from unsay.errors import RequestError
+
+_STAGES = ("llmir", "avm", "llvm", "asm", "object")
+_BINARY = ("avm", "object")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,11 +23,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = f"a known model or the path of a .gguf file (default {DEFAULT_MODEL})"
     parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help=known)
     parser.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
+    emitted = "write one stage instead: llmir, avm (the program), llvm, asm or object (default with -o: avm)"
+    parser.add_argument("--emit", choices=_STAGES, metavar="STAGE", help=emitted)
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="where to write the stage (default: stdout)")
+    add_print_after_option(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile it and print where the image is."""
+    """Compile it, and print where the image is or write the stage asked for."""
+    from unsay import hub
+    from unsay.runtime.cpu import best_target
+
+    if args.emit or args.output or args.print_after:
+        with progress_bars() as progress:
+            source = hub.resolve(args.model, progress)
+        _write_stage(args, source, args.target or best_target())
+    else:
+        _make_image(args)
+    return 0
+
+
+def _write_stage(args: argparse.Namespace, source: Path, target: str) -> None:
+    from unsay.compiler.passes.pipeline import PIPELINE
+    from unsay.compiler.stages import compile_to
+
+    wanted = args.emit or ("avm" if args.output else "llmir")
+    if wanted in _BINARY and args.output is None:
+        raise RequestError(f"--emit {wanted} gives bytes, not text: say where to write them with -o OUT")
+    made = compile_to(source, target, wanted, print_after(args.print_after, PIPELINE))
+    if args.output is not None:
+        write_file(args.output, made)
+    elif args.emit:
+        write(made.decode())
+
+
+def _make_image(args: argparse.Namespace) -> None:
     from unsay import hub
     from unsay.compiler.compile import compile_model
     from unsay.runtime.cpu import best_target
@@ -33,4 +73,3 @@ def run(args: argparse.Namespace) -> int:
         write_json({"model": str(source), "target": target, "image": str(files.directory), "seconds": seconds})
     else:
         write_line(f"{source.name} for {target}: {files.directory} ({seconds:.2f} s)")
-    return 0

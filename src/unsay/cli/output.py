@@ -8,9 +8,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from unsay.errors import UnsayError
+from unsay.errors import RequestError, UnsayError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from unsay.core import Progress
 
 
@@ -39,6 +41,14 @@ def flush() -> None:
 def write_json(value: object) -> None:
     """One JSON value on a line of its own, at once."""
     write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """The whole of a file; raises RequestError."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}; name another place") from error
 
 
 def write_error(text: str) -> None:

@@ -67,6 +67,10 @@ UNFUSED: tuple[Pass, ...] = (
 """The least that lowers: the same bits as PIPELINE from other instructions. Tests compare the two."""
 
 
+PIPELINES: dict[str, tuple[Pass, ...]] = {"step": PIPELINE}
+"""Pipelines by name, as `unsay opt --passes` takes them."""
+
+
 def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE, after: After | None = None) -> Graph:
     """Run the passes on the graph, and return it, legal where the last of them leaves it.
 
@@ -87,12 +91,13 @@ def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE, after: After | N
 
 
 def find_passes(names: Iterable[str]) -> list[Pass]:
-    """The passes of these names; raises RequestError listing the known ones."""
-    names = list(names)
+    """The passes that have these names, a pipeline's name standing for all of its own; raises RequestError."""
+    found: list[Pass] = []
     for name in names:
-        if name not in BY_NAME:
-            raise RequestError(f"no pass {name!r}; there are: {', '.join(sorted(BY_NAME))}")
-    return [BY_NAME[name] for name in names]
+        if name not in BY_NAME and name not in PIPELINES:
+            raise RequestError(f"no pass {name!r}; there are: {', '.join(sorted([*BY_NAME, *PIPELINES]))}")
+        found += PIPELINES.get(name) or [BY_NAME[name]]
+    return found
 
 
 def _enter(graph: Graph, step: Pass, level: Level | None, checked: set[Operation]) -> Level:

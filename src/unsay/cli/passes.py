@@ -1,0 +1,63 @@
+"""What verbs that run passes share: --print-after, and reading LLMIR text from a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unsay.cli.output import write
+from unsay.errors import IrError, RequestError
+
+if TYPE_CHECKING:
+    from unsay.compiler.ir.core import Graph
+    from unsay.compiler.passes.pipeline import After, Pass
+
+_STDIN = Path("-")
+
+
+def add_print_after_option(parser: argparse.ArgumentParser) -> None:
+    """--print-after."""
+    text = "print the graph after this pass, or after all; repeatable"
+    parser.add_argument("--print-after", action="append", default=[], metavar="PASS", help=text)
+
+
+def print_after(names: Sequence[str], passes: Sequence[Pass]) -> After | None:
+    """What prints the graph after the passes of these names; raises RequestError for one that will not run."""
+    from unsay.compiler.ir.printer import print_graph
+
+    run = [step.name for step in passes]
+    for name in names:
+        if name != "all" and name not in run:
+            raise RequestError(f"--print-after {name}: no such pass is run here; these are: {', '.join(run)}")
+
+    def show(step: Pass, graph: Graph, count: int) -> None:
+        if step.name in names or "all" in names:
+            write(f"// after {step.name}: {count} rewrites\n{print_graph(graph)}")
+
+    return show if names else None
+
+
+def read_graph(path: Path) -> Graph:
+    """The graph of a file of LLMIR text, `-` for stdin; raises IrError that says `file:line:column:`."""
+    from unsay.compiler.ir.parser import parse
+
+    try:
+        text = sys.stdin.read() if path == _STDIN else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise IrError(f"{path}: not LLMIR text: {error}") from error
+    try:
+        return parse(text)
+    except IrError as error:
+        raise in_file(path, error) from error
+
+
+def in_file(path: Path, error: IrError) -> IrError:
+    """The same error, of a class of its own as before, that also names the file."""
+    named = type(error)(f"{path}:{error}" if error.line else f"{path}: {error}")
+    named.line, named.column, named.message = error.line, error.column, error.message
+    return named
