@@ -24,12 +24,16 @@ from enum import IntEnum
 
 
 class DType(IntEnum):
-    """Element types; the number is what a TENSOR instruction carries and is never reused."""
+    """Element types; the number is what a TENSOR instruction carries and is never reused. F64, I64, I8, BOOL: IR only."""
 
     F32 = 0x00
     F16 = 0x01
     BF16 = 0x02
+    F64 = 0x03
     I32 = 0x04
+    I64 = 0x05
+    I8 = 0x06
+    BOOL = 0x07
     Q4_0 = 0x10
     Q4_1 = 0x11
     Q8_0 = 0x12

@@ -84,7 +84,7 @@ def test_value_invariants_can_fail(name: str):
 
 
 def test_every_operation_with_value_invariants_is_sampled():
-    assert {op.name for op in OPS if op.value_invariants} == _SAMPLES.keys()
+    assert {op.name for op in OPS if op.value_invariants and op.family != "tensor"} == _SAMPLES.keys()
 
 
 def test_every_operation_that_may_be_lowered_has_a_lowering():

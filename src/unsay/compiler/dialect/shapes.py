@@ -96,14 +96,6 @@ def select_rows(types: Types, _attributes: Attributes, dims: Dims) -> Result:
     return (TensorType((_dim(dims, "R"), *x.dims[1:]), x.dtype, x.layout, x.device),)
 
 
-def output(types: Types, _attributes: Attributes, dims: Dims) -> Result:
-    """logits [R, V] f32"""
-    (logits,) = types
-    fits = logits.rank == 2 and logits.dims[0] == _dim(dims, "R") and logits.dtype is DType.F32
-    _need(fits, "logits must be R rows of f32, got {}", logits)
-    return ()
-
-
 def qkv(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     """x [T, E], wq [H*D, E], wk, wv [K*D, E] of one format, three biases or none -> [T, H*D], [T, K*D], [T, K*D] f32"""
     x, wq, wk, wv, *biases = types

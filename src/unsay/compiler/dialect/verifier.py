@@ -8,6 +8,9 @@ from unsay.compiler.dialect.ops import BY_NAME, Op
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.errors import IrError
 
+REMARK = "sema."
+"""An attribute with this prefix is a remark of a pass: any operation may carry it, and none changes its meaning."""
+
 
 def verify(graph: Graph, checked: set[Operation] | None = None) -> None:
     """Raise IrError for the first broken rule, with the place in the text the operation came from.
@@ -45,28 +48,32 @@ def _check_operation(operation: Operation, graph: Graph) -> None:
     if op is None:
         raise IrError(f"no such operation, known are {', '.join(BY_NAME)}")
     count = len(operation.operands)
-    if not op.min_operands <= count <= len(op.operands):
+    if not op.min_operands <= count <= op.max_operands:
         raise IrError(f"takes ({', '.join(op.operands)}), got {count} operands")
     _check_attributes(operation, op)
+    operands = [operand.type for operand in operation.operands]
     types = tuple(value.type for value in operation.results)
     if op.rule is None:
         if len(types) != len(op.results):
             raise IrError(f"has {len(op.results)} results, got {len(types)}")
+        if op.check is not None:
+            op.check(operands, operation.attributes, types)
         return
-    inferred = op.rule([operand.type for operand in operation.operands], operation.attributes, graph.dims)
+    inferred = op.rule(operands, operation.attributes, graph.dims)
     if types != inferred:
         raise IrError(f"results are {', '.join(map(str, inferred))}, not {', '.join(map(str, types))}")
 
 
 def _check_attributes(operation: Operation, op: Op) -> None:
     wanted = {attribute.name for attribute in op.attributes}
-    if operation.attributes.keys() != wanted:
-        raise IrError(f"attributes are {sorted(wanted)}, got {sorted(operation.attributes)}")
+    given = {name for name in operation.attributes if not name.startswith(REMARK)}
+    if given != wanted:
+        raise IrError(f"attributes are {sorted(wanted)}, got {sorted(given)}")
     for attribute in op.attributes:
         value = operation.attributes[attribute.name]
-        if type(value) is not attribute.kind:
-            raise IrError(f"{attribute.name} must be of {attribute.kind.__name__}, got {value!r}")
-        if isinstance(value, float) and not math.isfinite(value):
+        if not attribute.fits(value):
+            raise IrError(f"{attribute.name} must be of {attribute.kind_name}, got {value!r}")
+        if isinstance(value, float) and not math.isfinite(value) and not attribute.infinite:
             raise IrError(f"{attribute.name} must be finite, got {value!r}")
         if attribute.choices and value not in attribute.choices:
             raise IrError(f"{attribute.name} must be one of {list(attribute.choices)}, got {value!r}")

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from unsay.compiler.ir.types import Dim, TensorType
+from unsay.compiler.ir.dims import Constraint, Dim
+from unsay.compiler.ir.types import TensorType
 
-AttributeValue: TypeAlias = int | float | str
+AttributeValue: TypeAlias = int | float | str | bool | tuple[int, ...] | tuple[float, ...]
 
 
 class Value:
@@ -77,16 +78,39 @@ class Operation:
         assert isinstance(value, str), (self.kind, name, value)
         return value
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A tuple of integers."""
+        value = self.attributes[name]
+        assert isinstance(value, tuple) and all(isinstance(item, int) for item in value), (self.kind, name, value)
+        return value  # pyright: ignore[reportReturnType]
+
+    def flag(self, name: str) -> bool:
+        """A bool attribute."""
+        value = self.attributes[name]
+        assert isinstance(value, bool), (self.kind, name, value)
+        return value
+
     def __repr__(self) -> str:
         return f"{', '.join(f'%{v.name}' for v in self.results)} = {self.kind}(...)"
 
 
 class Graph:
-    """A named list of operations, and the dimensions their types may name."""
+    """A named list of operations, the dimensions their types may name, and what holds of those.
 
-    def __init__(self, name: str, dims: Iterable[Dim]) -> None:
+    `sema` are remarks on the whole graph that change no meaning: dynamic_batch = "B" and the like (dialect/sema.py).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dims: Iterable[Dim],
+        constraints: Iterable[Constraint] = (),
+        sema: Mapping[str, AttributeValue] | None = None,
+    ) -> None:
         self.name = name
         self.dims = {dim.name: dim for dim in dims}
+        self.constraints = tuple(constraints)
+        self.sema = dict(sema or {})
         self.operations: list[Operation] = []
         self._names: set[str] = set()
 
@@ -134,7 +158,7 @@ class Graph:
 
     def copy(self) -> Graph:
         """The same graph, sharing nothing that changes."""
-        copy = Graph(self.name, self.dims.values())
+        copy = Graph(self.name, self.dims.values(), self.constraints, self.sema)
         made: dict[Value, Value] = {}
         for operation in self.operations:
             twin = copy.add(

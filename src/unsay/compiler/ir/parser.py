@@ -8,18 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
+from unsay.compiler.ir import dims as formulas
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
-from unsay.compiler.ir.types import DEVICES, DTYPES, ROW, Dim, Extent, TensorType, is_layout
+from unsay.compiler.ir.dims import RELATIONS, Constraint, Formula
+from unsay.compiler.ir.types import DEVICES, DTYPES, ROW, Dim, Extent, TensorType, fits_layout, is_layout
 from unsay.errors import IrError
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r\n]|//[^\n]*)+)
       | (?P<value>%[A-Za-z0-9_.\-]+)
-      | (?P<float>-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))
+      | (?P<float>-inf(?![A-Za-z0-9_.\-])|-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))
       | (?P<int>-?[0-9]+)
       | (?P<string>"(?:[^"\\\n]|\\.)*")
       | (?P<name>[A-Za-z_][A-Za-z0-9_.\-]*)
-      | (?P<mark>\.\.|[(){}<>=:,])
+      | (?P<mark>\.\.|==|!=|<=|>=|[(){}\[\]<>=:,+*%\-])
     """,
     re.VERBOSE,
 )
@@ -111,6 +113,11 @@ class _Parser:
         name = self._take("name").text
         self._expect("(")
         self._graph = Graph(name, self._dims())
+        if self._accept("where"):
+            self._graph.constraints = self._constraints()
+        if self._accept("sema"):
+            self._expect("{")
+            self._graph.sema = self._attributes()
         self._expect("{")
         while not self._accept("}"):
             self._operation()
@@ -119,11 +126,7 @@ class _Parser:
         return self._graph
 
     def _dims(self) -> list[Dim]:
-        start = self._token.start
-        dims = self._list(self._dim, ")")
-        if len({dim.name for dim in dims}) != len(dims):
-            self._fail("a dimension is declared twice", start)
-        return dims
+        return self._list(self._dim, ")")
 
     def _dim(self) -> Dim:
         token = self._take("name")
@@ -133,7 +136,62 @@ class _Parser:
         high = self._integer()
         if token.text == "x" or not 0 <= low <= high:
             self._fail(f"dimension {token.text}: {low}..{high} is not a range of sizes", token.start)
-        return Dim(token.text, low, high)
+        if token.text in self._graph.dims:
+            self._fail(f"dimension {token.text}: a dimension is declared twice", token.start)
+        dim = Dim(token.text, low, high, self._formula() if self._accept("=") else None)
+        self._graph.dims[dim.name] = dim
+        return dim
+
+    def _constraints(self) -> tuple[Constraint, ...]:
+        constraints = [self._constraint()]
+        while self._accept(","):
+            constraints.append(self._constraint())
+        return tuple(constraints)
+
+    def _constraint(self) -> Constraint:
+        bracket = self._accept("(")
+        left = self._formula()
+        if bracket:
+            self._expect(")")
+        modulus = self._modulus(left, bracket) if self._at("%") else None
+        relation = self._token
+        if relation.kind != "mark" or relation.text not in RELATIONS:
+            self._fail(f"expected one of {' '.join(RELATIONS)}, found {relation.text!r}", relation.start)
+        self._next += 1
+        return Constraint(left, modulus, relation.text, self._formula())
+
+    def _modulus(self, left: Formula, bracket: bool) -> int:
+        if len(left.terms) > 1 and not bracket:
+            self._fail("a sum before % needs brackets", self._token.start)
+        self._expect("%")
+        start, modulus = self._token.start, self._integer()
+        return modulus if modulus > 0 else self._fail(f"a remainder by {modulus}", start)
+
+    def _formula(self) -> Formula:
+        """`['-'] term {('+' | '-') term}`; a minus may be part of the number after it."""
+        total = self._term()
+        while self._at("+") or self._at("-") or (self._token.kind == "int" and self._token.text.startswith("-")):
+            self._accept("+")
+            total += self._term()
+        return total
+
+    def _term(self) -> Formula:
+        sign = formulas.number(-1 if self._accept("-") else 1)
+        total = sign * self._factor()
+        while self._accept("*"):
+            total *= self._factor()
+        return total
+
+    def _factor(self) -> Formula:
+        if self._token.kind == "int":
+            return formulas.number(self._integer())
+        return formulas.of(self._named_dim(self._take("name")))
+
+    def _named_dim(self, token: _Token) -> Dim:
+        dim = self._graph.dims.get(token.text)
+        if dim is None:
+            self._fail(f"dimension {token.text!r}, known are {', '.join(self._graph.dims)}", token.start)
+        return dim
 
     def _operation(self) -> None:
         start = self._token.start
@@ -180,13 +238,32 @@ class _Parser:
     def _attribute(self) -> tuple[str, AttributeValue]:
         name = self._take("name").text
         self._expect("=")
+        return name, self._attribute_value()
+
+    def _attribute_value(self) -> AttributeValue:
+        if self._accept("["):
+            return self._numbers()
         token = self._token
         if token.kind == "string":
-            return name, self._string()
-        if token.kind == "float":
+            return self._string()
+        if self._at("true") or self._at("false"):
+            return self._accept("true") or not self._accept("false")
+        return self._number()
+
+    def _numbers(self) -> tuple[int, ...] | tuple[float, ...]:
+        start = self._token.start
+        numbers = self._list(self._number, "]")
+        if len(set(map(type, numbers))) > 1:
+            self._fail("a list has integers or floats, not both", start)
+        return tuple(numbers)
+
+    def _number(self) -> int | float:
+        if self._accept("inf"):
+            return float("inf")
+        if self._token.kind == "float":
             self._next += 1
-            return name, float(token.text)
-        return name, self._integer()
+            return float(self._tokens[self._next - 1].text)
+        return self._integer()
 
     def _integer(self) -> int:
         token = self._take("int")
@@ -209,6 +286,7 @@ class _Parser:
 
     def _type(self) -> TensorType:
         self._expect("tensor")
+        start = self._token.start
         self._expect("<")
         dims: list[Extent] = []
         while self._following.text == "x":
@@ -218,7 +296,10 @@ class _Parser:
         dtype = DTYPES.get(token.text)
         if dtype is None:
             self._fail(f"element type {token.text!r}, known are {', '.join(DTYPES)}", token.start)
-        return TensorType(tuple(dims), dtype, **self._type_options())
+        tensor_type = TensorType(tuple(dims), dtype, **self._type_options())
+        if not fits_layout(tensor_type):
+            self._fail(f"layout {tensor_type.layout!r} does not fit rank {tensor_type.rank}", start)
+        return tensor_type
 
     def _extent(self) -> Extent:
         token = self._token
@@ -226,10 +307,7 @@ class _Parser:
             extent = self._integer()
             return extent if extent > 0 else self._fail(f"a dimension of {extent}", token.start)
         self._next += 1
-        dim = self._graph.dims.get(token.text)
-        if dim is None:
-            self._fail(f"dimension {token.text!r}, known are {', '.join(self._graph.dims)}", token.start)
-        return dim
+        return self._named_dim(token)
 
     def _type_options(self) -> dict[str, str]:
         options = {"layout": ROW, "device": "cpu"}
