@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from unsay.compiler.dialect.fused_ops import FUSED_TENSOR_OPS
 from unsay.compiler.dialect.op import Attribute, Invariant, Op
 from unsay.compiler.dialect.step_ops import STEP_OPS
 from unsay.compiler.dialect.tensor_ops import TENSOR_OPS
@@ -23,7 +24,7 @@ from unsay.compiler.ir.types import TensorType
 
 __all__ = ["BY_NAME", "NORMS", "OPS", "Attribute", "Invariant", "Op", "build", "declare", "emit"]
 
-OPS: tuple[Op, ...] = (*STEP_OPS, *TENSOR_OPS)
+OPS: tuple[Op, ...] = (*STEP_OPS, *TENSOR_OPS, *FUSED_TENSOR_OPS)
 
 BY_NAME: dict[str, Op] = {op.name: op for op in OPS}
 assert len(BY_NAME) == len(OPS)

@@ -36,9 +36,9 @@ def embed(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
 
 
 def rms_norm(types: Types, attributes: Attributes, _dims: Dims) -> Result:
-    """x [T, E] f32, gamma [E] f32 -> [T, E] f32 or q8w"""
+    """x [.., E] f32, gamma [E] f32 -> [.., E] f32 or q8w"""
     x = types[0]
-    _activation(x, "x")
+    _need(x.rank > 0 and x.dtype is DType.F32, "x must be rows of f32, got {}", x)
     for vector in types[1:]:
         _vector(vector, x.dims[-1], ROW)
     return (_output(x, attributes["output"]),)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, TypeAlias
 
+from unsay.compiler.dialect import shapes as step_shapes
 from unsay.compiler.ir import dims as formulas
 from unsay.compiler.ir.dims import Dim, Extent, extent_of, same
 from unsay.compiler.ir.types import DTYPES, FLOATS, INTEGERS, ROW, TensorType, dtype_name, fits_layout, is_layout
@@ -96,6 +97,16 @@ def matmul(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
     _need(same(a.dims[-1], b.dims[-2]), "a must have as many columns as b has rows, got {} and {}", a, b)
     batch = _common([a.dims[:-2], b.dims[:-2]])
     return (replace(_together(types), dims=(*batch, a.dims[-2], b.dims[-1])),)
+
+
+def matmul_bias(types: Types, attributes: Attributes, dims: Dims) -> Result:
+    """as matmul of floats; bias [N] of the same element type"""
+    (y,) = matmul(types[:2], attributes, dims)
+    _of(y, FLOATS, "a")
+    for bias in types[2:]:
+        fits = bias.rank == 1 and same(bias.dims[0], y.dims[-1]) and bias.dtype == y.dtype
+        _need(fits, "bias must be [{}] like a, got {}", _name(y.dims[-1]), bias)
+    return (replace(y, device=_device(types).device),)
 
 
 def transpose(types: Types, attributes: Attributes, _dims: Dims) -> Result:
@@ -247,6 +258,13 @@ def batch_norm(types: Types, _attributes: Attributes, _dims: Dims) -> Result:
         fits = vector.rank == 1 and same(vector.dims[0], x.dims[1]) and vector.dtype == x.dtype
         _need(fits, "scale, bias, mean and var must be [{}] like x, got {}", _name(x.dims[1]), vector)
     return (_device(types),)
+
+
+def add_rms_norm(types: Types, attributes: Attributes, dims: Dims) -> Result:
+    """a, b [.., E] f32 of one type, gamma [E] f32 -> the same, and the same in f32 or q8w"""
+    a, b, gamma = types
+    _need(a == b, "a and b must be of one type, got {} and {}", a, b)
+    return (a, *step_shapes.rms_norm((a, gamma), attributes, dims))
 
 
 def pad(types: Types, attributes: Attributes, dims: Dims) -> Result:

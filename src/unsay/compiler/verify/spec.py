@@ -111,9 +111,11 @@ def _one_result(graph: Graph) -> None:
         raise IrError(f"the layers that attend must be 0..{len(layers) - 1}, each once, got {layers}")
 
 
-def _elementwise_is_plain(graph: Graph) -> None:
-    """What is element by element is of f32 matrices of one type: a step has no broadcast."""
+def _activations_are_matrices(graph: Graph) -> None:
+    """Activations are f32 matrices, and a step has no broadcast."""
     for operation in graph.operations:
+        if operation.kind in NORMS and operation.result.type.rank != 2:
+            _refuse(operation, "a step does this with matrices only")
         if operation.kind in ("add", "mul", "silu"):
             result = operation.result.type
             alike = all(operand.type == result for operand in operation.operands)
@@ -182,7 +184,7 @@ def _refuse(operation: Operation, message: str) -> None:
     raise IrError(f"{operation!r}: {message}", *operation.location)
 
 
-_STEP = (_one_result, _elementwise_is_plain)
+_STEP = (_one_result, _activations_are_matrices)
 _RULES: dict[Level, tuple[Rule, ...]] = {
     Level.TENSOR: (),
     Level.PLACED: (),
