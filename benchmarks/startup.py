@@ -99,7 +99,7 @@ def _cold_parts(path: Path) -> dict[str, float]:
         target = best_target()
         key = image_key(digest, target)
         with exclusive(root, digest) as work:
-            job = pipeline.Job(path, file_identity(path), digest, target, key, root, work, None)
+            job = pipeline.Job(path, (file_identity(path),), digest, target, key, root, work, None)
             code = _timed(parts, "emit_ms", lambda: pipeline.emit_code(job, lowered, loaded.spec))
             _timed(parts, "repack_ms", lambda: pipeline.store(job, loaded, lowered, code))
     return {**parts, "wall_ms": sum(parts.values()), "cpu_ms": 1e3 * (process_time() - cpu_before)}

@@ -66,7 +66,7 @@ KNOWN = {
 
 
 def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = None) -> Path:
-    """The model file of a known name, downloaded if need be, or of a path.
+    """The model file of a known name, downloaded if need be, or a path: of a file, or a Hugging Face directory.
 
     Raises ModelNotFoundError, and what `pull` raises.
     """
@@ -74,10 +74,10 @@ def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = No
     if name in KNOWN:
         return pull(name, progress)
     path = Path(name).expanduser()
-    if path.is_file():
+    if path.is_file() or (name and (path / "config.json").is_file()):
         return path
     if name and path.is_dir():
-        raise ModelNotFoundError(f"{name} is a directory; give the path of a .gguf file in it")
+        raise ModelNotFoundError(f"{name} is a directory without config.json; give the path of a .gguf file in it")
     if path.suffix == ".gguf" or os.sep in name:
         raise ModelNotFoundError(f"there is no file {name}; {_KNOWN_HINT}")
     raise ModelNotFoundError(f"no model {name!r}; {_KNOWN_HINT}")
@@ -137,4 +137,4 @@ def _ignore(what: str, done: int, total: int) -> None:
     """Progress nobody asked for."""
 
 
-_KNOWN_HINT = f"known models: {', '.join(KNOWN)}; or give the path of a .gguf file"
+_KNOWN_HINT = f"known models: {', '.join(KNOWN)}; or give the path of a .gguf file or a Hugging Face directory"

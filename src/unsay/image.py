@@ -24,7 +24,10 @@ IMAGE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Shape of the model, from its file. Sizes in elements, context_length in tokens."""
+    """Shape of the model, from its file. Sizes in elements, context_length in tokens.
+
+    rope_pairing: rows of a head of Q and K that rotate together (N8): (2i, 2i + 1) if adjacent, (i, i + D/2) if halves.
+    """
 
     name: str
     architecture: str
@@ -38,6 +41,7 @@ class ModelSpec:
     context_length: int
     norm_eps: float
     rope_base: float
+    rope_pairing: str = "adjacent"
 
     @property
     def kv_layout(self) -> KvLayout:
@@ -51,7 +55,7 @@ class VocabSpec:
 
     kind: `tokenizer.ggml.model` ("gpt2" is byte-level BPE); pre: `tokenizer.ggml.pre`. tokens: [V] strings;
     token_types: [V] (1 normal, 3 control, 4 user defined, 6 byte); merges: "left right" in rank order.
-    Ids are None where the file names none.
+    Ids are None where the file names none. end_ids: ids that end an answer besides `eos_id` and `eot_id`.
     """
 
     kind: str
@@ -66,6 +70,7 @@ class VocabSpec:
     pad_id: int | None
     add_bos: bool
     chat_template: str | None
+    end_ids: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """Text of tokenizer.json."""
@@ -75,7 +80,7 @@ class VocabSpec:
     def from_json(cls, text: str) -> VocabSpec:
         """Read tokenizer.json."""
         fields = json.loads(text)
-        fields.update({name: tuple(fields[name]) for name in ("tokens", "token_types", "merges")})
+        fields.update({name: tuple(fields[name]) for name in ("tokens", "token_types", "merges", "end_ids")})
         return cls(**fields)
 
 

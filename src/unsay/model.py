@@ -47,7 +47,9 @@ def load(
     kv_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Model:
-    """Load a known model ("smollm2:135m") or a model file; downloads and compiles what the cache does not have.
+    """Load a known model ("smollm2:135m"), a GGUF file or a Hugging Face directory.
+
+    Downloads and compiles what the cache does not have.
 
     target: instruction set to compile for, the best of this CPU by default. num_threads: one per usable core by
     default. executor: "native", "reference" (slow, the definition) or "null" (no arithmetic). kv_tokens: tokens all
@@ -87,11 +89,10 @@ def open_image(
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a model file, which may hold nothing else."""
-    from unsay.compiler.frontend.describe import vocab_spec
-    from unsay.compiler.frontend.gguf import open_gguf
+    """The tokenizer of a model file or Hugging Face directory, which may hold nothing else."""
+    from unsay.compiler.frontend.source import open_text_side
 
-    return Tokenizer(vocab_spec(open_gguf(Path(_checked_path(path)))))
+    return Tokenizer(open_text_side(Path(_checked_path(path))))
 
 
 def _as_list(token_ids: Iterable[object]) -> list[object]:
@@ -109,17 +110,18 @@ def _checked_params(given: object) -> SamplingParams:
 
 def _check_text_side(source: Path) -> None:
     """Refuse a vocabulary or template that cannot be used before anything is compiled for it."""
-    from unsay.compiler.frontend.describe import vocab_spec
-    from unsay.compiler.frontend.gguf import open_gguf
+    from unsay.compiler.frontend.source import open_text_side
 
-    vocab = vocab_spec(open_gguf(source))
+    vocab = open_text_side(source)
     Tokenizer(vocab)
     ChatTemplate(vocab)
 
 
 def _checked_path(given: object) -> str | Path:
     if not isinstance(given, str | Path):
-        raise RequestError(f"the model is {given!r}: give the name of a known model, or the path of a file")
+        raise RequestError(
+            f"the model is {given!r}: give the name of a known model, or the path of a file or directory"
+        )
     return given
 
 

@@ -14,7 +14,7 @@ TINY = replace(
     SMOLLM2, name="tiny", num_layers=2, embedding_size=64, num_heads=4, num_kv_heads=2, head_dim=32, ffn_size=96,
     vocab_size=293, context_length=64,
 )  # fmt: skip
-TINY_QWEN2 = replace(TINY, architecture="qwen2")
+TINY_QWEN2 = replace(TINY, architecture="qwen2", rope_pairing="halves")
 
 
 def tensor_types(

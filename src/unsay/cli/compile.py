@@ -20,7 +20,7 @@ _BINARY = ("avm", "object")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    known = f"a known model or the path of a .gguf file (default {DEFAULT_MODEL})"
+    known = f"a known model or the path of a .gguf file or Hugging Face directory (default {DEFAULT_MODEL})"
     parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help=known)
     parser.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
     emitted = "write one stage instead: llmir, avm (the program), llvm, asm or object (default with -o: avm)"

@@ -31,7 +31,7 @@ def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool
     """--model, --threads, --target, --executor. program_names_model: its model is the default."""
     group = parser.add_argument_group("model")
     default = "the one the program names, if any" if program_names_model else DEFAULT_MODEL
-    known = f"a known model (`unsay list`) or the path of a .gguf file (default {default})"
+    known = f"a known model (`unsay list`) or the path of a .gguf file or Hugging Face directory (default {default})"
     group.add_argument("--model", default=None if program_names_model else DEFAULT_MODEL, metavar="M", help=known)
     group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
     group.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")

@@ -23,7 +23,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,6 +79,19 @@ def file_digest(root: Path, path: Path, progress: Progress | None = None) -> str
         raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
     _replace_text(root, memo, json.dumps({"identity": asdict(identity), "sha256": digest}))
     return digest
+
+
+def identities(paths: Sequence[Path]) -> tuple[FileIdentity, ...]:
+    """Identity of each file now; raises ModelNotFoundError or ModelFileError."""
+    return tuple(map(file_identity, paths))
+
+
+def files_digest(root: Path, paths: Sequence[Path], progress: Progress | None = None) -> str:
+    """One digest of several files and their names; that of one file is its sha256. Raises as `file_digest`."""
+    digests = [file_digest(root, path, progress) for path in paths]
+    if len(digests) == 1:
+        return digests[0]
+    return _sha256("".join(f"{path.name}\n{digest}\n" for path, digest in zip(paths, digests, strict=True)).encode())
 
 
 def find_image(root: Path, key: str) -> ImageFiles | None:

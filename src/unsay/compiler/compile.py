@@ -1,6 +1,6 @@
 """From a model file to an image ready to run: taken from the cache, or made by `pipeline.build_image` and kept there.
 
-An image is named by what it depends on: the bytes of the model file, the target, the limits of a step, and the
+An image is named by what it depends on: the bytes of the model's files, the target, the limits of a step, and the
 compiler itself. A warm start reads no weights and imports neither the compiler's passes nor llvmlite.
 """
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unsay.cachedir import cache_root
-from unsay.compiler.cache import exclusive, file_digest, file_identity, find_image
+from unsay.compiler.cache import exclusive, files_digest, find_image, identities
 from unsay.compiler.codegen.backends import find_backend
+from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.limits import LIMITS
 from unsay.image import IMAGE_VERSION, ImageFiles
 
@@ -27,14 +28,14 @@ _SOURCES = ("compiler", "isa", "image.py")
 
 
 def compile_model(source: Path, *, target: str, progress: Progress | None = None) -> ImageFiles:
-    """The image of a model file for one target; made if the cache has none, by one process at a time.
+    """The image of a model (a file or directory) for one target; made if the cache has none, by one process at a time.
 
     Raises ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or CacheError.
     """
     find_backend(target)
     root = cache_root()
-    identity = file_identity(source)
-    digest = file_digest(root, source, progress)
+    files = model_files(source)
+    identity, digest = identities(files), files_digest(root, files, progress)
     key = image_key(digest, target)
     if image := find_image(root, key):
         return image
@@ -50,7 +51,7 @@ def find_compiled(source: Path, *, target: str, progress: Progress | None = None
     """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
     find_backend(target)
     root = cache_root()
-    return find_image(root, image_key(file_digest(root, source, progress), target))
+    return find_image(root, image_key(files_digest(root, model_files(source), progress), target))
 
 
 def image_key(model_sha256: str, target: str) -> str:

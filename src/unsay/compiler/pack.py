@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.compiler.frontend.model_file import FILE_BLOCKS, ModelFile
+from unsay.compiler.frontend.model_file import FILE_BLOCKS, WeightFile
 from unsay.compiler.lower.plan import PackedMatrix, PackedVector, PackingPlan, PlanEntry, RopeTable, Source
 from unsay.compiler.rope import rope_rows
 from unsay.core import Float32Array, Progress
@@ -47,7 +47,7 @@ RowMap: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 """For each packed row: which source it comes from (-1: a zero row), and which row of that."""
 
 
-def write_packed(plan: PackingPlan, file: ModelFile, out: BinaryIO, progress: Progress | None = None) -> None:
+def write_packed(plan: PackingPlan, file: WeightFile, out: BinaryIO, progress: Progress | None = None) -> None:
     """Write all `plan.total_bytes` to `out`, an empty file; raises OSError when it does not fit."""
     written = 0
     for entry in plan.entries:
@@ -61,7 +61,7 @@ def write_packed(plan: PackingPlan, file: ModelFile, out: BinaryIO, progress: Pr
     out.write(bytes(plan.total_bytes - written))
 
 
-def packed_pieces(entry: PlanEntry, file: ModelFile) -> Iterator[bytes]:
+def packed_pieces(entry: PlanEntry, file: WeightFile) -> Iterator[bytes]:
     """The bytes of one entry, in pieces, without the padding after it."""
     match entry:
         case PackedMatrix():
@@ -112,7 +112,7 @@ def _alternate(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.stack(groups, axis=1).reshape(-1)
 
 
-def _matrix_pieces(entry: PackedMatrix, file: ModelFile) -> Iterator[bytes]:
+def _matrix_pieces(entry: PackedMatrix, file: WeightFile) -> Iterator[bytes]:
     origin, rows = matrix_rows(entry)
     for source in entry.sources:
         tensor = file.tensors[source.tensor]
@@ -130,7 +130,7 @@ def _matrix_pieces(entry: PackedMatrix, file: ModelFile) -> Iterator[bytes]:
         yield pack_rows(gathered, entry.dtype)
 
 
-def _vector(source: Source, file: ModelFile) -> Float32Array:
+def _vector(source: Source, file: WeightFile) -> Float32Array:
     tensor = file.tensors[source.tensor]
     assert tensor.shape == (source.num_rows,), (source, tensor)
     raw = file.data(source.tensor).reshape(-1)

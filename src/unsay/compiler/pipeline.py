@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from unsay.compiler.cache import FileIdentity, file_identity, store_image, store_weights
+from unsay.compiler.cache import FileIdentity, identities, store_image, store_weights
 from unsay.compiler.codegen.backends import Code, Step, find_backend
 from unsay.compiler.codegen.emit import scratch_bytes
-from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
-from unsay.compiler.frontend.gguf import open_gguf
-from unsay.compiler.frontend.model_file import ModelFile
+from unsay.compiler.frontend.hf_files import model_files
+from unsay.compiler.frontend.source import Loaded, open_model
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.types import TensorType
 from unsay.compiler.limits import LIMITS
@@ -23,33 +22,24 @@ from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.spec import verify
 from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
-from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec, VocabSpec
+from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What to make, and where: `work` is ours alone until the image is stored under `image_key`.
 
-    source_sha256 is of the file that had this identity.
+    source_sha256 is of the files that had these identities.
     """
 
     source: Path
-    source_identity: FileIdentity
+    source_identity: tuple[FileIdentity, ...]
     source_sha256: str
     target: str
     image_key: str
     cache_root: Path
     work: Path
     progress: Progress | None
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model file, checked and described."""
-
-    file: ModelFile
-    spec: ModelSpec
-    vocab: VocabSpec
 
 
 def build_image(job: Job) -> ImageFiles:
@@ -64,15 +54,12 @@ def build_image(job: Job) -> ImageFiles:
 
 
 def load(source: Path) -> Loaded:
-    """Open the file; raises ModelFileError or UnsupportedError."""
-    file = open_gguf(source)
-    loaded = Loaded(file, model_spec(file), vocab_spec(file))
-    check_vocabulary(file, loaded.spec, loaded.vocab)
-    return loaded
+    """Open the model; raises ModelNotFoundError, ModelFileError or UnsupportedError."""
+    return open_model(source)
 
 
 def to_graph(loaded: Loaded) -> Graph:
-    """The unfused graph of the file's architecture."""
+    """The unfused graph of the model's architecture."""
     types = {name: TensorType(tensor.shape, tensor.dtype) for name, tensor in loaded.file.tensors.items()}
     return build_graph(loaded.spec, types, LIMITS.max_tokens, LIMITS.max_rows)
 
@@ -130,8 +117,8 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
 
 
 def check_unchanged(job: Job) -> None:
-    """What is kept under the digest of a file comes from that file; raises ModelFileError."""
-    if file_identity(job.source) != job.source_identity:
+    """What is kept under the digest of a model comes from its files; raises ModelFileError."""
+    if identities(model_files(job.source)) != job.source_identity:
         raise ModelFileError(f"{job.source} changed while it was compiled; try again once it is complete")
 
 

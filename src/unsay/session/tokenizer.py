@@ -90,7 +90,8 @@ class Tokenizer:
     def eos_ids(self) -> frozenset[int]:
         """Ids that end an answer: the file's EOS and EOT, and control tokens known to be one."""
         named = {self._special_ids[token] for token in _ENDS_A_TURN if token in self._special_ids}
-        return frozenset(named | {i for i in (self._spec.eos_id, self._spec.eot_id) if i is not None})
+        stated = {i for i in (self._spec.eos_id, self._spec.eot_id) if i is not None}
+        return frozenset(named | stated | set(self._spec.end_ids))
 
     @property
     def control_ids(self) -> frozenset[int]:

@@ -27,6 +27,8 @@ _REFUSED_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_facto
 _PRE_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"})
 _NO_ID = 0xFFFFFFFF
 _DEFAULT_ROPE_BASE = 10000.0
+_ROPE_PAIRINGS = {"llama": "adjacent", "qwen2": "halves"}
+"""How GGUF writers leave the rows of Q and K of each architecture."""
 
 _T = TypeVar("_T")
 
@@ -55,6 +57,7 @@ def model_spec(file: ModelFile) -> ModelSpec:
         context_length=_size(file, f"{architecture}.context_length", MAX_CONTEXT),
         norm_eps=_in_range(file, f"{architecture}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope_base=_in_range(file, f"{architecture}.rope.freq_base", 1.0, 1e12, _DEFAULT_ROPE_BASE),
+        rope_pairing=_ROPE_PAIRINGS[architecture],
     )
     _check_rotation(file, architecture, head_dim)
     return spec

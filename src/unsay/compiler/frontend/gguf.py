@@ -16,8 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 import mmap
-import os
-import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +30,9 @@ from unsay.compiler.frontend.model_file import (
     Field,
     ModelFile,
     TensorInfo,
+    map_file,
 )
-from unsay.errors import ModelFileError, ModelNotFoundError, UnsupportedError
+from unsay.errors import ModelFileError, UnsupportedError
 from unsay.isa.formats import DType
 
 MAX_HEADER_BYTES = 1 << 27
@@ -69,7 +68,7 @@ def open_gguf(path: Path) -> ModelFile:
     Raises ModelNotFoundError if there is none, ModelFileError saying where it is wrong, UnsupportedError naming a
     version, byte order or tensor format this program does not read.
     """
-    data = _map(path)
+    data = map_file(path, "GGUF", _HEAD.size)
     walk = _Walk(path.name, data)
     num_tensors, num_keys = walk.head()
     fields = walk.keys(num_keys)
@@ -79,21 +78,6 @@ def open_gguf(path: Path) -> ModelFile:
     tensors = {name: _place(path.name, tensor, start, alignment, len(data)) for name, tensor in raw.items()}
     _check_overlap(path.name, tensors)
     return ModelFile(path, data, fields, tensors)
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ModelFileError(f"{path} is not a file")
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < _HEAD.size:
-                raise ModelFileError(f"{path.name}: {size} bytes, the header of a GGUF file alone has {_HEAD.size}")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
-        raise ModelNotFoundError(f"no model file at {path}") from error
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot read {path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,23 @@
 """A checked model file: its values, decoded when asked for, and where its tensors lie.
 
-A front end walks the file and builds a ModelFile; the rest of the compiler reads it and nothing else.
+A front end walks the file and builds a ModelFile. Packing needs only its tensors (`WeightFile`), whatever held them.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.errors import ModelFileError
+from unsay.errors import ModelFileError, ModelNotFoundError
 from unsay.isa.formats import DType
 
 BOOL, STRING, ARRAY = 7, 8, 9
@@ -42,6 +45,44 @@ class TensorInfo:
     shape: tuple[int, ...]
     offset: int
     num_bytes: int
+
+
+class WeightFile(Protocol):
+    """What packing reads: tensors by name, and the bytes of each."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Shape and format of each tensor, under the name it is asked for."""
+        ...
+
+    def data(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor, uint8 [rows, row_bytes]."""
+        ...
+
+
+def map_file(path: Path, kind: str, head_bytes: int) -> mmap.mmap:
+    """A regular file of at least `head_bytes`, mapped. kind: what it should be, for the message.
+
+    Raises ModelNotFoundError or ModelFileError.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelFileError(f"{path} is not a file")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < head_bytes:
+                raise ModelFileError(f"{path.name}: {size} bytes, the header of a {kind} file alone has {head_bytes}")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(f"no model file at {path}") from error
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"cannot read {path}: {error}") from error
+
+
+def tensor_rows(data: mmap.mmap, tensor: TensorInfo) -> NDArray[np.uint8]:
+    """The bytes of a tensor as they lie in the mapped file, uint8 [rows, row_bytes]; a view, nothing is read."""
+    rows = math.prod(tensor.shape[:-1])
+    return np.frombuffer(data, np.uint8, tensor.num_bytes, tensor.offset).reshape(rows, tensor.num_bytes // rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +168,7 @@ class ModelFile:
 
     def data(self, name: str) -> NDArray[np.uint8]:
         """The bytes of a tensor as they lie in the file, uint8 [rows, row_bytes]; a view, nothing is read."""
-        tensor = self.tensors[name]
-        rows = math.prod(tensor.shape[:-1])
-        flat = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
-        return flat.reshape(rows, tensor.num_bytes // rows)
+        return tensor_rows(self._data, self.tensors[name])
 
     def _field(self, key: str, kinds: frozenset[int], wanted: str) -> Field | None:
         field = self._fields.get(key)

@@ -6,7 +6,7 @@
     logits = Whead norm(x of the rows wanted)                           Whead: the file's output, or the embedding
 
 Source: Touvron et al., LLaMA (2023), section 2.2; tensor names as GGUF files have them. GGUF writers reorder the rows
-of Q and K of this architecture so that RoPE pairs are adjacent.
+of Q and K of this architecture so that RoPE pairs are adjacent; Hugging Face leaves them in halves: see `rope_pairing`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from unsay.compiler.models.tensors import Tensors
 from unsay.image import ModelSpec
 
 
-def build(graph: Graph, spec: ModelSpec, tensors: Tensors, *, pairing: str = "adjacent") -> None:
+def build(graph: Graph, spec: ModelSpec, tensors: Tensors) -> None:
     """Fill the graph with the whole model."""
     vocab, embedding = spec.vocab_size, spec.embedding_size
     tokens = emit(graph, "tokens", name="tokens")
     table = tensors.matrix("token_embd.weight", vocab, embedding)
     x = emit(graph, "embed", tokens, table, name="x")
     for layer in range(spec.num_layers):
-        x = _attention(graph, spec, tensors, layer, x, pairing)
+        x = _attention(graph, spec, tensors, layer, x)
         x = _feed_forward(graph, spec, tensors, layer, x)
     rows = emit(graph, "select_rows", x, name="rows")
     normed = _norm(graph, spec, tensors, rows, "output_norm")
@@ -38,15 +38,15 @@ def build(graph: Graph, spec: ModelSpec, tensors: Tensors, *, pairing: str = "ad
     graph.add("output", (logits,))
 
 
-def _attention(graph: Graph, spec: ModelSpec, tensors: Tensors, layer: int, x: Value, pairing: str) -> Value:
+def _attention(graph: Graph, spec: ModelSpec, tensors: Tensors, layer: int, x: Value) -> Value:
     block, width = f"blk.{layer}", spec.num_heads * spec.head_dim
     normed = _norm(graph, spec, tensors, x, f"{block}.attn_norm")
     kv_width = spec.num_kv_heads * spec.head_dim
     q = _linear(graph, tensors, normed, f"{block}.attn_q", (width, spec.embedding_size))
     k = _linear(graph, tensors, normed, f"{block}.attn_k", (kv_width, spec.embedding_size))
     v = _linear(graph, tensors, normed, f"{block}.attn_v", (kv_width, spec.embedding_size))
-    q = _rope(graph, spec, q, spec.num_heads, pairing)
-    k = _rope(graph, spec, k, spec.num_kv_heads, pairing)
+    q = _rope(graph, spec, q, spec.num_heads)
+    k = _rope(graph, spec, k, spec.num_kv_heads)
     attended = emit(
         graph, "attention", q, k, v, name=f"{block}.attn", layer=layer, num_heads=spec.num_heads,
         num_kv_heads=spec.num_kv_heads, head_dim=spec.head_dim, scale=_scale(spec.head_dim), output="f32",
@@ -78,10 +78,10 @@ def _linear(graph: Graph, tensors: Tensors, x: Value, name: str, shape: Sequence
     return emit(graph, "linear", x, weight, *bias, name=name)
 
 
-def _rope(graph: Graph, spec: ModelSpec, x: Value, num_heads: int, pairing: str) -> Value:
+def _rope(graph: Graph, spec: ModelSpec, x: Value, num_heads: int) -> Value:
     return emit(
         graph, "rope", x, name=f"{x.name}.rope", num_heads=num_heads, head_dim=spec.head_dim,
-        base=float(spec.rope_base), pairing=pairing,
+        base=float(spec.rope_base), pairing=spec.rope_pairing,
     )  # fmt: skip
 
 

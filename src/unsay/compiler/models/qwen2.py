@@ -1,6 +1,7 @@
 """Qwen2: a llama with biases on Q, K and V, and RoPE over pairs (i, i + D/2).
 
-Source: Qwen2 technical report (2024), section 2.2. GGUF writers leave the rows of Q and K as they were trained.
+Source: Qwen2 technical report (2024), section 2.2. GGUF writers leave the rows of Q and K as they
+were trained.
 """
 
 from __future__ import annotations
@@ -18,4 +19,4 @@ def build(graph: Graph, spec: ModelSpec, tensors: Tensors) -> None:
         for name in ("attn_q", "attn_k", "attn_v"):
             if f"blk.{layer}.{name}.bias" not in tensors:
                 raise ModelFileError(f"tensor blk.{layer}.{name}.bias is missing; architecture 'qwen2' needs it")
-    llama.build(graph, spec, tensors, pairing="halves")
+    llama.build(graph, spec, tensors)

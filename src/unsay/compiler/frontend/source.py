@@ -1,0 +1,36 @@
+"""A model as it comes: a GGUF file or a Hugging Face directory. Here the two become alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from unsay.compiler.frontend import huggingface
+from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
+from unsay.compiler.frontend.gguf import open_gguf
+from unsay.compiler.frontend.model_file import WeightFile
+from unsay.image import ModelSpec, VocabSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model, checked and described."""
+
+    file: WeightFile
+    spec: ModelSpec
+    vocab: VocabSpec
+
+
+def open_model(source: Path) -> Loaded:
+    """Open a model; raises ModelNotFoundError, ModelFileError or UnsupportedError."""
+    if source.is_dir():
+        return Loaded(*huggingface.open_huggingface(source))
+    file = open_gguf(source)
+    loaded = Loaded(file, model_spec(file), vocab_spec(file))
+    check_vocabulary(file, loaded.spec, loaded.vocab)
+    return loaded
+
+
+def open_text_side(source: Path) -> VocabSpec:
+    """The tokenizer of a model, which may be all there is; raises as `open_model`."""
+    return huggingface.open_vocabulary(source) if source.is_dir() else vocab_spec(open_gguf(source))
