@@ -1,0 +1,102 @@
+"""Runs a graph, operation by operation, in NumPy: slow, obvious, over any domain.
+
+Sizes of dimensions are read off the arrays given; a formula gives the rest. Every result is checked against its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from unsay.compiler.dialect.domains import FLOAT, Array, Domain
+from unsay.compiler.dialect.semantics import SEMANTICS
+from unsay.compiler.ir.core import Graph, Operation, Value
+from unsay.compiler.ir.dims import Dim
+from unsay.compiler.ir.specialise import at_sizes
+from unsay.errors import RequestError
+
+Arrays = Mapping[str, Array]
+
+_ROWS = "rows"
+"""The input that says which rows `select_rows` takes."""
+
+
+def evaluate(graph: Graph, inputs: Arrays, weights: Arrays, domain: Domain = FLOAT) -> list[Array]:
+    """The operands of `output`, in order. Inputs by the names of `input`; for a step `tokens` [T] and `rows` [R].
+
+    Raises RequestError where an array is missing or does not fit, or sizes break a range or a constraint.
+    """
+    outside = _Outside(inputs, weights)
+    fixed = at_sizes(graph, outside.sizes(graph))
+    free = next(iter(fixed.dims), None)
+    if free is not None:
+        raise RequestError(f"nothing given says how large {free} is: give an input that has it")
+    values: dict[Value, Array] = {}
+    with np.errstate(all="ignore"):
+        for operation in fixed.operations:
+            operands = [values[operand] for operand in operation.operands]
+            if operation.kind == "output":
+                return [
+                    domain.leave(array, value.type.dtype)
+                    for array, value in zip(operands, operation.operands, strict=True)
+                ]
+            results = _results(operation, operands, outside, domain)
+            values.update(zip(operation.results, results, strict=True))
+    raise RequestError(f"graph {graph.name} has no output")
+
+
+def _results(operation: Operation, operands: list[Array], outside: _Outside, domain: Domain) -> list[Array]:
+    if (given := outside.array(operation)) is not None:
+        return [domain.enter(given, operation.result.type.dtype)]
+    if operation.kind == "select_rows":
+        operands = [*operands, np.asarray(outside.inputs[_ROWS])]
+    made = SEMANTICS[operation.kind](domain, operation, operands)
+    for value, array in zip(operation.results, made, strict=True):
+        assert array.shape == value.type.dims, (operation, array.shape, value)
+    return [domain.round(array, value.type.dtype) for value, array in zip(operation.results, made, strict=True)]
+
+
+class _Outside:
+    """What a graph is given: arrays by name."""
+
+    def __init__(self, inputs: Arrays, weights: Arrays) -> None:
+        self.inputs = inputs
+        self.weights = weights
+
+    def array(self, operation: Operation) -> Array | None:
+        """What is given for an operation, None if it is not given anything."""
+        if operation.kind == "weight":
+            return self._named(self.weights, operation.string("tensor"), "weight")
+        if operation.kind == "input":
+            return self._named(self.inputs, operation.string("name"), "input")
+        return self._named(self.inputs, "tokens", "input") if operation.kind == "tokens" else None
+
+    def sizes(self, graph: Graph) -> dict[str, int]:
+        """The sizes of dimensions that the arrays show, each array checked against its type."""
+        sizes: dict[str, int] = {}
+        for operation in graph.operations:
+            array = self.array(operation)
+            if array is not None:
+                _bind(sizes, operation, np.asarray(array).shape)
+            if operation.kind == "select_rows":
+                _bind(sizes, operation, (len(self._named(self.inputs, _ROWS, "input")),))
+        return sizes
+
+    @staticmethod
+    def _named(arrays: Arrays, name: str, what: str) -> Array:
+        array = arrays.get(name)
+        if array is None:
+            raise RequestError(f"no {what} {name!r} is given, there are {', '.join(map(repr, arrays)) or 'none'}")
+        return array
+
+
+def _bind(sizes: dict[str, int], operation: Operation, shape: tuple[int, ...]) -> None:
+    value = operation.result
+    dims = value.type.dims[: len(shape)] if operation.kind == "select_rows" else value.type.dims
+    if len(shape) != len(dims):
+        raise RequestError(f"%{value.name} is {value.type}, got an array of shape {list(shape)}")
+    for extent, size in zip(dims, shape, strict=True):
+        known = sizes.setdefault(extent.name, size) if isinstance(extent, Dim) else extent
+        if known != size:
+            raise RequestError(f"%{value.name} is {value.type} at {sizes}, got an array of shape {list(shape)}")
