@@ -101,7 +101,7 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
         start: Value | int = 0
         for tokens in unit.tiles:
             stop = f["count"] - f["count"] % tokens
-            tile = _tile(f.module, unit, product, tokens)
+            tile = tile_function(f.module, unit, product, tokens)
             with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
                 leave_if_interrupted(f)
                 for group in range(groups):
@@ -113,7 +113,7 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
             start = stop
 
 
-def _tile(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
+def tile_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
     """void tile(weights of a row group, x, first token, sums f32 [tokens][16])."""
     quantised = product.dtype in QUANTISED_WEIGHTS
     write = _write_quantised_tile if quantised else _write_float_tile
@@ -203,7 +203,7 @@ def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) ->
                     slot.set(f.fma(m, lift.splat(lanes), slot.get()))
     for piece in pieces:
         for place, slot in enumerate(sums[piece]):
-            f.store(slot.get(), f["sums"].at(place * LANES * 4 + piece * 4), align=32)
+            f.store(slot.get(), f["sums"].at(place * LANES * 4 + piece * 4), align=min(unit.vector_bytes, 32))
 
 
 def _high_dots(f: Function, unit: DotUnit, tile: _Tile, block: Value, weights: Value) -> list[Value] | None:
