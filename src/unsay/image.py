@@ -6,6 +6,7 @@ An image is a directory of the cache, written whole and renamed into place:
     program.avm     the AVM program (isa.program)
     code.bin        position-independent machine code for one target, entry points in the manifest; runs as mapped
     tokenizer.json  the text side (session.tokenizer reads it)
+    verified.json   what was proved of each pass that made the program (compiler.verify.validate)
 
 The packed weights lie in a file of their own, shared by the images of all targets.
 """
@@ -147,3 +148,8 @@ class ImageFiles:
     def tokenizer(self) -> Path:
         """tokenizer.json"""
         return self.directory / "tokenizer.json"
+
+    @property
+    def verified(self) -> Path:
+        """verified.json"""
+        return self.directory / "verified.json"

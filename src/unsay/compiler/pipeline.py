@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +20,8 @@ from unsay.compiler.lower import Lowered, lower
 from unsay.compiler.models import build_graph
 from unsay.compiler.pack import LAYOUT_VERSION, write_packed
 from unsay.compiler.passes import run_passes
-from unsay.compiler.verify.spec import verify
+from unsay.compiler.verify.spec import Level, verify
+from unsay.compiler.verify.validate import PassProof, Validator, proofs_to_json
 from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
@@ -46,11 +48,12 @@ def build_image(job: Job) -> ImageFiles:
     """Compile the model and store the image."""
     loaded = load(job.source)
     graph = to_graph(loaded)
-    graph = run_passes(graph)
+    validator = Validator(graph, Level.SEMANTIC)
+    graph = run_passes(graph, after=validator.after_pass)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
     code = emit_code(job, lowered, loaded.spec)
-    return store(job, loaded, lowered, code)
+    return store(job, loaded, lowered, code, validator.proofs)
 
 
 def load(source: Path) -> Loaded:
@@ -79,7 +82,7 @@ def emit_code(job: Job, lowered: Lowered, spec: ModelSpec) -> Code:
     return code
 
 
-def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
+def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code, proofs: Sequence[PassProof]) -> ImageFiles:
     """Weights first, then the image that names them."""
     check_unchanged(job)
     plan = lowered.plan
@@ -112,6 +115,7 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code) -> ImageFiles:
         "program.avm": lowered.program.to_bytes(),
         "code.bin": code.blob,
         "tokenizer.json": loaded.vocab.to_json().encode(),
+        "verified.json": proofs_to_json(proofs).encode(),
     }
     return store_image(job.cache_root, job.work, job.image_key, contents)
 

@@ -1,0 +1,208 @@
+"""Equations between terms, written as Python expressions, and their instances.
+
+    linear_add(r, x, w, *bias) == add(r, linear(x, w, *bias))
+    attention(c, q, k, v, output='q8a', **rest) == quantise(attention(c, q, k, v, output='f32', **rest), output='q8a')
+    qkv(x, wq, wk, wv, head_dim=d, ...)[0] == ...
+
+Positional names are terms, `*name` any number of them at the end; keywords are attributes: a name stands for any
+value, a constant for itself, `**name` for all attributes not written; [i] is the i-th result. A name written twice
+stands for the same thing. `where` is a Python expression over the names; a term has kind, dtype, layout, type.
+
+An instance is the equation with terms put in for its names. The types on the right are inferred by the shape rules,
+so an instance that is not well typed is not made.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any, TypeAlias
+
+from unsay.compiler.dialect.ops import BY_NAME
+from unsay.compiler.ir.core import AttributeValue
+from unsay.compiler.ir.types import ROW, Dim, TensorType, paired
+from unsay.compiler.verify.terms import CACHE, Term, Terms
+
+Binding: TypeAlias = dict[str, Any]
+"""What the names of an equation stand for: terms, tuples of terms, attribute values, dicts of attributes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name for a term, or for the rest of the operands."""
+
+    name: str
+    starred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operation applied to patterns; an attribute is a constant, or a Name for any value."""
+
+    kind: str
+    operands: tuple[Pattern, ...]
+    attributes: tuple[tuple[str, AttributeValue | Name], ...]
+    rest: str | None
+    index: int
+
+
+Pattern: TypeAlias = Name | Apply
+
+
+class Equation:
+    """`left == right where condition`: both sides compute the same; used from left to right."""
+
+    __slots__ = ("_condition", "left", "permutes", "right", "text", "where")
+
+    def __init__(self, text: str, where: str = "True") -> None:
+        self.text = text
+        self.where = where
+        left, right = _sides(text)
+        assert isinstance(left, Apply), text
+        self.left, self.right = left, right
+        self.permutes = isinstance(right, Apply) and left.kind == right.kind and _names(left) == _names(right)
+        self._condition: CodeType = compile(where, "<where>", "eval")
+
+    def match(self, term: Term) -> Binding | None:
+        """What the names stand for if the term is an instance of the left side."""
+        found: Binding = {}
+        if not _match(self.left, term, found) or not eval(self._condition, {"__builtins__": {}}, found):
+            return None
+        return found
+
+    def __repr__(self) -> str:
+        return self.text if self.where == "True" else f"{self.text}   where {self.where}"
+
+
+class Builder:
+    """Makes the terms of right sides, in one store and with the dimensions of one graph."""
+
+    def __init__(self, terms: Terms, dims: Mapping[str, Dim]) -> None:
+        self._terms = terms
+        self._dims = dims
+
+    def build(self, pattern: Pattern, found: Binding) -> Term:
+        """The pattern with terms put in for its names; raises IrError if it is not well typed."""
+        if isinstance(pattern, Name):
+            return found[pattern.name]
+        operands: list[Term] = []
+        for operand in pattern.operands:
+            starred = isinstance(operand, Name) and operand.starred
+            operands += found[operand.name] if starred else [self.build(operand, found)]
+        attributes: dict[str, AttributeValue] = dict(found[pattern.rest]) if pattern.rest else {}
+        for name, value in pattern.attributes:
+            attributes[name] = found[value.name] if isinstance(value, Name) else value
+        types = result_types(pattern.kind, operands, attributes, self._dims)
+        return self._terms.apply(pattern.kind, operands, attributes, types[pattern.index], pattern.index)
+
+
+def result_types(
+    kind: str, operands: Sequence[Term], attributes: Mapping[str, AttributeValue], dims: Mapping[str, Dim]
+) -> tuple[TensorType, ...]:
+    """Types of an operation's results, or of one of the functions that only terms have."""
+    types = [operand.type for operand in operands]
+    if kind in FUNCTIONS:
+        return (FUNCTIONS[kind](types, attributes),)
+    rule = BY_NAME[kind].rule
+    assert rule is not None, f"the type of {kind} is declared, not inferred: no equation can make one"
+    return rule(types[1:] if kind == "attention" else types, attributes, dims)
+
+
+def _paired(types: Sequence[TensorType], attributes: Mapping[str, Any]) -> TensorType:
+    return replace(types[0], layout=paired(attributes["head_dim"]))
+
+
+def _row(types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
+    return replace(types[0], layout=ROW)
+
+
+def _cache(_types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
+    return CACHE
+
+
+FUNCTIONS: dict[str, Callable[[Sequence[TensorType], Mapping[str, Any]], TensorType]] = {
+    "pair_rows": _paired,
+    "pair_columns": _paired,
+    "unpair_columns": _row,
+    "pair_cache": _cache,
+    "unpair_cache": _cache,
+    "append": _cache,
+}
+"""Functions that no operation computes by itself: orders of rows, of columns and of cached keys, and the cache."""
+
+
+def _match(pattern: Pattern, term: Term, found: Binding) -> bool:
+    if isinstance(pattern, Name):
+        return _bind(found, pattern.name, term)
+    if (term.kind, term.index) != (pattern.kind, pattern.index):
+        return False
+    return _match_operands(pattern.operands, term.operands, found) and _match_attributes(pattern, term, found)
+
+
+def _match_operands(patterns: Sequence[Pattern], operands: Sequence[Term], found: Binding) -> bool:
+    last = patterns[-1] if patterns else None
+    if isinstance(last, Name) and last.starred:
+        fixed = len(patterns) - 1
+        if len(operands) < fixed or not _bind(found, last.name, tuple(operands[fixed:])):
+            return False
+        patterns, operands = patterns[:fixed], operands[:fixed]
+    if len(patterns) != len(operands):
+        return False
+    return all(_match(pattern, operand, found) for pattern, operand in zip(patterns, operands, strict=True))
+
+
+def _match_attributes(pattern: Apply, term: Term, found: Binding) -> bool:
+    written = {name for name, _ in pattern.attributes}
+    others = {name: value for name, value in term.attributes.items() if name not in written}
+    if len(others) + len(written) != len(term.attributes) or (others and pattern.rest is None):
+        return False
+    for name, value in pattern.attributes:
+        given = term.attributes[name]
+        if not (_bind(found, value.name, given) if isinstance(value, Name) else _same(value, given)):
+            return False
+    return pattern.rest is None or _bind(found, pattern.rest, others)
+
+
+def _bind(found: Binding, name: str, value: Any) -> bool:
+    return _same(found.setdefault(name, value), value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Terms are themselves; attributes are the same if their text is (terms.Terms.symbol)."""
+    return a is b or (not isinstance(a, Term) and repr(a) == repr(b))
+
+
+def _names(pattern: Apply) -> set[Pattern]:
+    """Its operands, none of them nested, in no order."""
+    return set(pattern.operands)
+
+
+def _sides(text: str) -> tuple[Pattern, Pattern]:
+    comparison = ast.parse(text, mode="eval").body
+    assert isinstance(comparison, ast.Compare) and isinstance(comparison.ops[0], ast.Eq), text
+    return _pattern(comparison.left), _pattern(comparison.comparators[0])
+
+
+def _pattern(node: ast.expr, index: int = 0) -> Pattern:
+    if isinstance(node, ast.Name):
+        return Name(node.id)
+    if isinstance(node, ast.Starred):
+        assert isinstance(node.value, ast.Name), ast.unparse(node)
+        return Name(node.value.id, starred=True)
+    if isinstance(node, ast.Subscript):
+        return _pattern(node.value, ast.literal_eval(node.slice))
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), ast.unparse(node)
+    rest = [keyword.value for keyword in node.keywords if keyword.arg is None]
+    return Apply(
+        node.func.id,
+        tuple(map(_pattern, node.args)),
+        tuple((keyword.arg, _attribute(keyword.value)) for keyword in node.keywords if keyword.arg is not None),
+        ast.unparse(rest[0]) if rest else None,
+        index,
+    )
+
+
+def _attribute(node: ast.expr) -> AttributeValue | Name:
+    return Name(node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)

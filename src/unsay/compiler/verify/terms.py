@@ -1,0 +1,277 @@
+"""What a graph computes, as terms: each value a function of the step's inputs, the model's tensors and the caches.
+
+    %n = rms_norm(%x, %gamma) {eps = 1e-05, output = "f32"}   ->   rms_norm{eps = 1e-05, output = 'f32'}(x, gamma)
+
+Two graphs compute the same if their observations are equal terms: every operand of `output`, and the cache of every
+layer that attends. Attributes, the result's position and its type are part of the function symbol, so that functions
+that differ in any of them are not assumed equal; sizes are not, so that what is proved holds for all of them.
+
+What a graph does beyond its data flow is in the terms too:
+    memory   an operation that works in place overwrites its operand: a later reader reads what is there then
+    caches   attention appends to the cache of its layer: `append(cache, k, v)`
+    layouts  a tensor laid out as paired:D is `pair_rows` of the tensor as the file has it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from unsay.compiler.dialect.ops import BY_NAME
+from unsay.compiler.ir.core import AttributeValue, Graph, Operation, Value
+from unsay.compiler.ir.types import ROW, TensorType, paired_head_dim
+from unsay.compiler.verify.spec import Level
+from unsay.isa.formats import DType
+
+
+class Term:
+    """A function applied to terms; equal terms of one store are one object. A term's operands have smaller numbers.
+
+    Attributes are part of the symbol by their text, in which 1, 1.0 and true differ, as 0.0 and -0.0 do.
+    """
+
+    __slots__ = ("attributes", "index", "kind", "number", "operands", "symbol", "type")
+
+    def __init__(
+        self,
+        kind: str,
+        operands: tuple[Term, ...],
+        attributes: Mapping[str, AttributeValue],
+        tensor_type: TensorType,
+        index: int,
+        symbol: int,
+        number: int,
+    ) -> None:
+        self.kind = kind
+        self.operands = operands
+        self.attributes = attributes
+        self.type = tensor_type
+        self.index = index
+        self.symbol = symbol
+        self.number = number
+
+    @property
+    def dtype(self) -> str:
+        """Name of the element type, for conditions of equations."""
+        return self.type.dtype.name.lower()
+
+    @property
+    def layout(self) -> str:
+        """How it lies in memory, for conditions of equations."""
+        return self.type.layout
+
+    def __repr__(self) -> str:
+        attributes = ", ".join(f"{name}={value!r}" for name, value in sorted(self.attributes.items()))
+        position = f"[{self.index}]" if self.index else ""
+        return f"{self.kind}{{{attributes}}}{position}({', '.join(f't{term.number}' for term in self.operands)})"
+
+
+class Terms:
+    """A store of terms, of their function symbols by number, and of the types in those."""
+
+    def __init__(self) -> None:
+        self.all: list[Term] = []
+        self._terms: dict[tuple[int, ...], Term] = {}
+        self._symbols: dict[tuple[str, str, int, int], int] = {}
+        self._types: dict[TensorType, int] = {}
+        self._types_by_id: dict[int, tuple[int, TensorType]] = {}
+
+    def apply(
+        self,
+        kind: str,
+        operands: Sequence[Term],
+        attributes: Mapping[str, AttributeValue],
+        tensor_type: TensorType,
+        index: int = 0,
+    ) -> Term:
+        """The term of this function and these operands."""
+        text = repr(sorted(attributes.items())) if attributes else ""
+        symbol_key = (kind, text, index, self._type(tensor_type))
+        symbol = self._symbols.setdefault(symbol_key, len(self._symbols))
+        return self._of_symbol(symbol, kind, operands, attributes, tensor_type, index)
+
+    def rebuild(self, term: Term, operands: Sequence[Term]) -> Term:
+        """The same function of other operands of the same types."""
+        return self._of_symbol(term.symbol, term.kind, operands, term.attributes, term.type, term.index)
+
+    def _of_symbol(
+        self,
+        symbol: int,
+        kind: str,
+        operands: Sequence[Term],
+        attributes: Mapping[str, AttributeValue],
+        tensor_type: TensorType,
+        index: int,
+    ) -> Term:
+        key = (symbol, *[operand.number for operand in operands])
+        term = self._terms.get(key)
+        if term is None:
+            term = Term(kind, tuple(operands), dict(attributes), tensor_type, index, symbol, len(self.all))
+            self._terms[key] = term
+            self.all.append(term)
+        return term
+
+    def _type(self, tensor_type: TensorType) -> int:
+        """Number of a type; found by identity first, for the hash of a type takes long."""
+        known = self._types_by_id.get(id(tensor_type))
+        if known is None:
+            known = (self._types.setdefault(tensor_type, len(self._types)), tensor_type)
+            self._types_by_id[id(tensor_type)] = known
+        return known[0]
+
+
+@dataclass(slots=True)
+class Meaning:
+    """What can be seen of a graph from outside, and the term of each value when it was made, by name."""
+
+    observations: dict[str, Term] = field(default_factory=dict[str, Term])
+    values: dict[str, Term] = field(default_factory=dict[str, Term])
+
+
+CACHE = TensorType((), DType.F16)
+"""The type of the keys and values of a layer; its size is no function of the graph's dimensions."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What memory holds now."""
+
+    content: Term
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Where a value lies; `selected` are the types of rows selected from there, which are no copy."""
+
+    memory: _Memory
+    selected: tuple[TensorType, ...] = ()
+
+
+def meaning(terms: Terms, graph: Graph, level: Level) -> Meaning:
+    """The meaning of a graph of this level.
+
+    Operations in place overwrite memory if one instruction carries them out: fused ones, and all at level lowerable.
+    """
+    return _Reading(terms, level).read(graph)
+
+
+class _Reading:
+    """One walk over a graph."""
+
+    def __init__(self, terms: Terms, level: Level) -> None:
+        self._terms = terms
+        self._level = level
+        self._views: dict[Value, _View] = {}
+        self._caches: dict[int, Term] = {}
+        self._layouts: dict[int, str] = {}
+        self._meaning = Meaning()
+
+    def read(self, graph: Graph) -> Meaning:
+        for operation in graph.operations:
+            self._operation(operation)
+        for layer, cache in self._caches.items():
+            self._meaning.observations[f"cache of layer {layer}"] = self._plain_cache(layer, cache)
+        return self._meaning
+
+    def _operation(self, operation: Operation) -> None:
+        if operation.kind == "output":
+            self._output(operation)
+        elif operation.kind == "select_rows":
+            base = self._views[operation.operands[0]]
+            self._views[operation.result] = _View(base.memory, (*base.selected, operation.result.type))
+        elif self._works_in_place(operation):
+            self._overwrite(operation)
+        else:
+            operands = [self._load(operand) for operand in operation.operands]
+            for value, term in zip(operation.results, self._results(operation, operands), strict=True):
+                self._views[value] = _View(_Memory(term))
+        for value in operation.results:
+            self._meaning.values[value.name] = self._load(value)
+
+    def _output(self, operation: Operation) -> None:
+        seen = self._meaning.observations
+        for operand in operation.operands:
+            seen[f"output {len(seen)}"] = self._load(operand)
+
+    def _works_in_place(self, operation: Operation) -> bool:
+        op = BY_NAME[operation.kind]
+        return op.in_place is not None and (op.fused or self._level is Level.LOWERABLE)
+
+    def _overwrite(self, operation: Operation) -> None:
+        """The result takes over the memory of an operand; operands that share it are read half overwritten."""
+        target = BY_NAME[operation.kind].in_place
+        assert target is not None
+        view = self._views[operation.operands[target]]
+        operands: list[Term] = []
+        for position, operand in enumerate(operation.operands):
+            shared = position != target and self._views[operand].memory is view.memory
+            operands.append(self._torn(self._load(operand)) if shared else self._load(operand))
+        (result,) = self._results(operation, operands)
+        if view.selected:
+            view.memory.content = self._torn(view.memory.content)
+            self._views[operation.result] = _View(_Memory(result))
+        else:
+            view.memory.content = result
+            self._views[operation.result] = view
+
+    def _load(self, value: Value) -> Term:
+        view = self._views[value]
+        term = view.memory.content
+        for tensor_type in view.selected:
+            term = self._terms.apply("select_rows", (term,), {}, tensor_type)
+        return term
+
+    def _torn(self, term: Term) -> Term:
+        return self._terms.apply("torn", (term,), {}, term.type)
+
+    def _results(self, operation: Operation, operands: list[Term]) -> list[Term]:
+        if operation.kind == "weight":
+            return [self._weight(operation)]
+        if operation.kind == "attention":
+            operands = [self._attended_cache(operation, operands), *operands]
+        else:
+            assert BY_NAME[operation.kind].pure, f"{operation.kind} has an effect that terms do not know"
+        types = [value.type for value in operation.results]
+        return [
+            self._terms.apply(operation.kind, operands, operation.attributes, tensor_type, index)
+            for index, tensor_type in enumerate(types)
+        ]
+
+    def _weight(self, operation: Operation) -> Term:
+        wanted = operation.result.type
+        head_dim = paired_head_dim(wanted.layout)
+        if head_dim is None:
+            return self._terms.apply("weight", (), operation.attributes, wanted)
+        row = self._terms.apply("weight", (), operation.attributes, replace(wanted, layout=ROW))
+        return self._terms.apply("pair_rows", (row,), {"head_dim": head_dim}, wanted)
+
+    def _attended_cache(self, operation: Operation, operands: list[Term]) -> Term:
+        """The cache as the operation finds it; it leaves it with k and v appended."""
+        layer, (_, k, v) = operation.integer("layer"), operands
+        found = self._caches[layer] if layer in self._caches else self._first_cache(layer, k.layout)
+        self._caches[layer] = self._terms.apply("append", (found, k, v), {}, CACHE)
+        return found
+
+    def _first_cache(self, layer: int, layout: str) -> Term:
+        """The cache at the start of the step, which holds keys in the layout of those appended to it."""
+        self._layouts[layer] = layout
+        cache = self._terms.apply("cache", (), {"layer": layer}, CACHE)
+        head_dim = paired_head_dim(layout)
+        return cache if head_dim is None else self._terms.apply("pair_cache", (cache,), {"head_dim": head_dim}, CACHE)
+
+    def _plain_cache(self, layer: int, cache: Term) -> Term:
+        """The cache with its keys in the order of the model file, in which caches of two graphs are compared."""
+        head_dim = paired_head_dim(self._layouts[layer])
+        return cache if head_dim is None else self._terms.apply("unpair_cache", (cache,), {"head_dim": head_dim}, CACHE)
+
+
+def reachable(roots: Iterable[Term], known: Container[int] = ()) -> list[Term]:
+    """The terms that others are made of, and themselves, operands first; those of known numbers are left out."""
+    seen: dict[int, Term] = {}
+    waiting = list(roots)
+    while waiting:
+        term = waiting.pop()
+        if term.number not in seen and term.number not in known:
+            seen[term.number] = term
+            waiting.extend(term.operands)
+    return [seen[number] for number in sorted(seen)]

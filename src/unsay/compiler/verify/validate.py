@@ -1,0 +1,135 @@
+"""T1: after each pass, the graph still computes what it did, on the graph at hand.
+
+Both graphs are read as terms (terms.py). The pass's axioms are instantiated wherever their left side is found in
+either, and Z3 decides in QF_UF whether every observation of one equals that of the other. The sizes of tensors are in
+no term, so a proof holds for all. Anything but a proof rejects the pass by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from unsay.compiler.ir.core import Graph
+from unsay.compiler.ir.types import Dim
+from unsay.compiler.verify.axioms import Axiom, Keeps, axioms_of
+from unsay.compiler.verify.difference import describe_difference, first_difference
+from unsay.compiler.verify.obligation import Result, Status
+from unsay.compiler.verify.rewrite import Instance, Rewriter
+from unsay.compiler.verify.spec import Level
+from unsay.compiler.verify.terms import Meaning, Term, Terms, meaning
+from unsay.errors import PassError
+
+if TYPE_CHECKING:
+    from unsay.compiler.passes.pipeline import Pass
+    from unsay.compiler.verify.congruence import Congruence
+
+
+@dataclass(frozen=True, slots=True)
+class PassProof:
+    """What was found out about one run of a pass.
+
+    method: "same terms" where reading both graphs gave the same terms, else "QF_UF". keeps: the weakest of the axioms
+    used, in how many instances. detail: the counterexample, or why there is no answer.
+    """
+
+    name: str
+    status: str
+    method: str
+    keeps: Keeps
+    axioms: tuple[str, ...]
+    instances: int
+    seconds: float
+    detail: str = ""
+
+
+def proofs_to_json(proofs: Sequence[PassProof]) -> str:
+    """Text of verified.json: without the times, so that an image made again is the same."""
+    rows = [{name: value for name, value in asdict(proof).items() if name != "seconds"} for proof in proofs]
+    return json.dumps(rows, indent=1) + "\n"
+
+
+class Validator:
+    """Watches the passes run on one graph: `run_passes(graph, passes, after=Validator(graph, level).after_pass)`."""
+
+    def __init__(self, graph: Graph, level: Level) -> None:
+        """Reads the graph, which is of this level, as it is before any pass."""
+        self.proofs: list[PassProof] = []
+        self._terms = Terms()
+        self._solver: Congruence | None = None
+        self._level = level
+        self._before = meaning(self._terms, graph, level)
+
+    def after_pass(self, step: Pass, graph: Graph, _count: int) -> None:
+        """Prove that the graph means what it did; raises PassError naming the pass, with a counterexample."""
+        start = time.perf_counter()
+        self._level = step.exit or self._level
+        after = meaning(self._terms, graph, self._level)
+        comparison = _Comparison(self._terms, graph.dims, axioms_of(step.name), self._before, after)
+        result = self._decide(comparison)
+        self.proofs.append(comparison.proof(step.name, result, time.perf_counter() - start))
+        if result.status is not Status.PROVED:
+            raise PassError(f"{step.name} is {result.status.value}: {result.detail}")
+        self._before = after
+
+    def _decide(self, comparison: _Comparison) -> Result:
+        if comparison.missing:
+            return Result(Status.REFUTED, f"{comparison.missing} is in only one of the graphs")
+        if not comparison.goals:
+            return Result(Status.PROVED)
+        if self._solver is None:
+            from unsay.compiler.verify.congruence import Congruence
+
+            self._solver = Congruence()
+        result = self._solver.decide(comparison.goals, [(step.left, step.right) for step in comparison.instances])
+        return result if result.status is Status.PROVED else Result(result.status, comparison.difference(result.detail))
+
+
+class _Comparison:
+    """Two meanings, and what may be assumed to show them equal."""
+
+    def __init__(
+        self, terms: Terms, dims: Mapping[str, Dim], axioms: Sequence[Axiom], before: Meaning, after: Meaning
+    ) -> None:
+        definitions = [axiom for axiom in axioms if axiom.keeps == "nothing"]
+        self._defined = Rewriter(terms, dims, definitions)
+        self._equal = Rewriter(terms, dims, [axiom for axiom in axioms if axiom.keeps != "nothing"])
+        self._before = before
+        self._after = after
+        self.missing = ", ".join(sorted(before.observations.keys() ^ after.observations.keys()))
+        names = before.observations.keys() & after.observations.keys()
+        pairs = [(self._defined.normal(before.observations[name]), after.observations[name]) for name in sorted(names)]
+        self.goals: list[tuple[Term, Term]] = [(left, right) for left, right in pairs if left is not right]
+        for left, right in self.goals:
+            self._equal.normal(left)
+            self._equal.normal(right)
+
+    @property
+    def instances(self) -> list[Instance]:
+        """Of equations; those of definitions have been put in already."""
+        return self._equal.instances
+
+    def proof(self, name: str, result: Result, seconds: float) -> PassProof:
+        """The record of this comparison."""
+        used = [*self._defined.instances, *self._equal.instances]
+        axioms = {step.axiom.name: step.axiom for step in used}
+        kept = {axiom.keeps for axiom in axioms.values()}
+        keeps: Keeps = "nothing" if "nothing" in kept else "reals" if "reals" in kept else "bits"
+        method = "QF_UF" if self.goals else "same terms"
+        return PassProof(
+            name, result.status.value, method, keeps, tuple(axioms), len(used), round(seconds, 4), result.detail
+        )
+
+    def difference(self, reason: str) -> str:
+        """The solver's reason, if it gave one, and where the graphs part, as IR."""
+        found = first_difference(self._normals(self._before, defined=True), self._normals(self._after, defined=False))
+        return f"{reason} {describe_difference(*found)}".strip() if found else reason
+
+    def _normals(self, seen: Meaning, defined: bool) -> dict[str, Term]:
+        values = {**seen.values, **seen.observations}
+        if defined:
+            values = {name: self._defined.normal(term) for name, term in values.items()}
+        return {name: self._equal.normal(term) for name, term in values.items()}
