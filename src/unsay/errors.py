@@ -3,6 +3,7 @@
     UnsayError
     ├── ModelFileError          the model file is wrong (truncated, hostile, unsupported)
     │   └── UnsupportedError    well formed, but names something this version does not do
+    │       └── UnimportableError  a graph or kernel with operations LLMIR does not have; lists every one
     ├── ModelNotFoundError      no such model name or path
     ├── DownloadError           the network or the registry failed; what was fetched is kept
     ├── CacheError              the cache cannot be written (no space, no permission)
@@ -24,6 +25,8 @@ Faults of our own are `assert`s with values, never one of these.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class UnsayError(Exception):
     """Root of everything raised on purpose."""
@@ -35,6 +38,15 @@ class ModelFileError(UnsayError):
 
 class UnsupportedError(ModelFileError):
     """The file is well formed but names a format, architecture or tokenizer not supported."""
+
+
+class UnimportableError(UnsupportedError):
+    """What a graph or kernel asks for and LLMIR does not have: a line for each in `problems`."""
+
+    def __init__(self, what: str, problems: Sequence[str]) -> None:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"{what}: {len(problems)} of its operations cannot be imported{listed}")
+        self.problems = tuple(problems)
 
 
 class ModelNotFoundError(UnsayError):

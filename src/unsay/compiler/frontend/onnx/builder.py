@@ -1,0 +1,291 @@
+"""What the rules of the third stage work with: the graph being made, and one node's inputs, attributes and outputs.
+
+A name of the ONNX file stands for an `Item`: a value of the graph, or a `Known`, an array the importer has in hand (a
+constant, or sizes computed from shapes). A Known becomes an operation only where an operation of the graph reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsay.compiler.dialect import ops
+from unsay.compiler.frontend.onnx.parse import Node, Tensor
+from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, extent, size_of
+from unsay.compiler.frontend.onnx.tensors import dtype_of
+from unsay.compiler.ir.core import AttributeValue, Graph, Value
+from unsay.compiler.ir.dims import Extent
+from unsay.compiler.ir.types import FLOATS, TensorType, dtype_name
+from unsay.isa.formats import DType
+
+MAX_KNOWN = 1 << 16
+"""Elements of an array the importer computes with."""
+_MAX_INLINE = 16
+"""Elements of a constant written into the graph; more is a weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An array in hand; of objects where some of its elements are a Size. bf16 is its bit pattern."""
+
+    array: NDArray[Any]
+    dtype: DType
+    name: str = ""
+
+
+Item: TypeAlias = Value | Known
+
+
+class Builder:
+    """The graph, the weights and what every name of the file stands for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.weights: dict[str, NDArray[Any]] = {}
+        self.items: dict[str, Item] = {}
+        self._lifted: dict[int, tuple[Known, Value]] = {}
+        self._base = "v"
+        self._made: list[Value] = []
+
+    def begin(self, node: Node) -> None:
+        """Values made from here on are named after this node's first output."""
+        self._base = spell(node.outputs[0] if node.outputs else node.kind)
+        self._made.clear()
+
+    def end(self, made: Item) -> None:
+        """The node's first output gets the plain name, not what was made on the way to it."""
+        if made in self._made[1:]:
+            first = self._made[0]
+            assert isinstance(made, Value), made
+            first.name, made.name = made.name, first.name
+
+    def emit(self, kind: str, *operands: Value, **attributes: AttributeValue) -> Value:
+        """Add an operation of one result; raises IrError where the operands do not fit."""
+        made = ops.emit(self.graph, kind, *operands, name=self._base, **attributes)
+        self._made.append(made)
+        return made
+
+    def declare(self, kind: str, *operands: Value, type: TensorType, **attributes: AttributeValue) -> Value:
+        """Add an operation whose result is declared."""
+        made = ops.declare(self.graph, kind, *operands, name=self._base, type=type, **attributes)
+        self._made.append(made)
+        return made
+
+    def number(self, value: float, like: Value) -> Value:
+        """A scalar of the element type of another value."""
+        dtype = like.type.dtype
+        made = float(value) if dtype in FLOATS else int(value)
+        return self.declare("constant", type=TensorType((), dtype), value=(made,))
+
+    def reshape(self, x: Value, sizes: Sequence[AnySize]) -> Value:
+        """x in another shape; x itself if it has that shape."""
+        wanted = self.extents(sizes)
+        return x if x.type.dims == wanted else self.declare("reshape", x, type=TensorType(wanted, x.type.dtype))
+
+    def broadcast(self, x: Value, sizes: Sequence[AnySize]) -> Value:
+        """x repeated to a shape."""
+        wanted = self.extents(sizes)
+        return x if x.type.dims == wanted else self.declare("broadcast_to", x, type=TensorType(wanted, x.type.dtype))
+
+    def extents(self, sizes: Sequence[AnySize]) -> tuple[Extent, ...]:
+        """Sizes as dimensions of a type; the graph gets those it lacks."""
+        return tuple(extent(wanted, self.graph) for wanted in sizes)
+
+    def has(self, *sizes: AnySize) -> None:
+        """Make sure the graph has dimensions of these sizes, so that shape rules find them."""
+        self.extents(sizes)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """x in another element type."""
+        return x if x.type.dtype is dtype else self.emit("cast", x, dtype=dtype_name(dtype))
+
+    def iota(self, sizes: Sequence[AnySize], axis: int, dtype: DType = DType.I64) -> Value:
+        """0, 1, 2 ... along an axis."""
+        return self.declare("iota", type=TensorType(self.extents(sizes), dtype), axis=axis)
+
+    def lift(self, item: Item) -> Value:
+        """The item as a value of the graph; the same Known is lifted once."""
+        if isinstance(item, Value):
+            return item
+        found = self._lifted.get(id(item))
+        if found is None:
+            found = self._lifted[id(item)] = item, self._lift(item)
+        return found[1]
+
+    def _lift(self, known: Known) -> Value:
+        array = known.array
+        if array.dtype == object:
+            return self._lift_sizes(known)
+        if array.size == 0:
+            raise RefusalError(f"a tensor of no elements, {list(array.shape)}")
+        kind = TensorType(array.shape, known.dtype)
+        named = bool(known.name) and known.dtype in FLOATS and array.ndim > 0
+        if not named and array.size <= _MAX_INLINE and known.dtype is not DType.BF16:
+            value = tuple(array.ravel().tolist())
+            if known.dtype not in FLOATS:
+                return self._constant(known, kind, tuple(map(int, value)))
+            if not any(number != number for number in value):
+                return self._constant(known, kind, value)
+        name = self._weight_name(known.name or self._base)
+        self.weights[name] = array
+        return ops.declare(self.graph, "weight", name=spell(name), type=kind, tensor=name)
+
+    def _constant(self, known: Known, kind: TensorType, value: tuple[Any, ...]) -> Value:
+        name = spell(known.name) if known.name else self._base
+        return ops.declare(self.graph, "constant", name=name, type=kind, value=value)
+
+    def _lift_sizes(self, known: Known) -> Value:
+        """Sizes as numbers of the graph: sums and products of `size`, one element at a time."""
+        if known.array.size > _MAX_INLINE:
+            raise RefusalError(f"{known.array.size} sizes as data")
+        parts = [self._lift_size(element) for element in known.array.ravel().tolist()]
+        if known.array.ndim == 0:
+            return self.cast(parts[0], known.dtype)
+        whole = self.emit("concat", *(self.reshape(part, [1]) for part in parts), axis=0)
+        return self.cast(self.reshape(whole, known.array.shape), known.dtype)
+
+    def _lift_size(self, element: AnySize) -> Value:
+        if not isinstance(element, Size):
+            return self.declare("constant", type=TensorType((), DType.I64), value=(int(element),))
+        total: Value | None = None
+        for monomial, coefficient in element.formula.terms:
+            term = self._lift_size(coefficient)
+            for dim in monomial:
+                term = self.emit("mul", term, self.emit("size", dim=dim.name))
+            total = term if total is None else self.emit("add", total, term)
+        assert total is not None, element
+        return total
+
+    def _weight_name(self, name: str) -> str:
+        candidate, suffix = name, 0
+        while candidate in self.weights:
+            suffix += 1
+            candidate = f"{name}.{suffix}"
+        return candidate
+
+
+class Call:
+    """One node: its inputs as items or values, its attributes by type. RefusalError where they are not as needed."""
+
+    def __init__(self, builder: Builder, node: Node, opset: int) -> None:
+        self.builder = builder
+        self.node = node
+        self.opset = opset
+
+    def has(self, index: int) -> bool:
+        """Whether the input is there."""
+        return index < len(self.node.inputs) and self.node.inputs[index] != ""
+
+    def item(self, index: int) -> Item:
+        """An input that must be there."""
+        if not self.has(index):
+            raise RefusalError(f"input {index} is missing")
+        return self.builder.items[self.node.inputs[index]]
+
+    def value(self, index: int) -> Value:
+        """An input as a value of the graph."""
+        return self.builder.lift(self.item(index))
+
+    def values(self) -> list[Value]:
+        """All inputs."""
+        return [self.value(index) for index in range(len(self.node.inputs))]
+
+    def known(self, index: int) -> NDArray[Any]:
+        """An input that the importer must have in hand."""
+        item = self.item(index)
+        if isinstance(item, Known) and item.array.size <= MAX_KNOWN and item.dtype is not DType.BF16:
+            return item.array
+        raise RefusalError(f"input {index} must be a constant, or computed from shapes; it is data")
+
+    def sizes(self, index: int) -> list[AnySize]:
+        """An input that is a list of sizes."""
+        array = self.known(index)
+        if array.ndim > 1:
+            raise RefusalError(f"input {index} must be a list, it is {list(array.shape)}")
+        return [element if isinstance(element, Size) else int(element) for element in np.atleast_1d(array).tolist()]
+
+    def numbers(self, index: int) -> list[int]:
+        """An input that is a list of plain integers."""
+        return [_plain(element, index) for element in self.sizes(index)]
+
+    def shape(self, index: int) -> list[AnySize]:
+        """The sizes of an input's dimensions."""
+        item = self.item(index)
+        return self.sizes_of(item) if isinstance(item, Value) else list(item.array.shape)
+
+    @staticmethod
+    def sizes_of(x: Value) -> list[AnySize]:
+        """The sizes of a value's dimensions."""
+        return [size_of(dim) for dim in x.type.dims]
+
+    def is_empty(self, index: int) -> bool:
+        """Whether an input has no elements at all."""
+        return any(isinstance(size, int) and size == 0 for size in self.shape(index))
+
+    def dtype(self, index: int) -> DType:
+        """An input's element type."""
+        item = self.item(index)
+        return item.type.dtype if isinstance(item, Value) else item.dtype
+
+    def int(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        return self._attribute(name, default, int)
+
+    def float(self, name: str, default: float) -> float:
+        """A float attribute."""
+        return float(self._attribute(name, default, float))
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        return self._attribute(name, default, str)
+
+    def ints(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """A list of integers; an empty one of floats is the same on the wire."""
+        value = self.node.attributes.get(name, tuple(default))
+        if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+            raise RefusalError(f"attribute {name} = {str(value)[:60]} must be integers")
+        return value  # pyright: ignore[reportReturnType]
+
+    def dtype_attribute(self, name: str, default: int) -> DType:
+        """An element type given by its ONNX code."""
+        return dtype_of(self.int(name, default))
+
+    def _attribute(self, name: str, default: Any, kind: type) -> Any:
+        value = self.node.attributes.get(name, default)
+        if type(value) is not kind:
+            raise RefusalError(f"attribute {name} = {str(value)[:60]} must be of {kind.__name__}")
+        return value
+
+
+def spell(name: str) -> str:
+    """A name of the file as a name of LLMIR."""
+    return re.sub(r"[^A-Za-z0-9_.\-]", "_", name)[:80] or "v"
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """The axis counted from the front."""
+    if not -rank <= axis < max(rank, 1):
+        raise RefusalError(f"axis {axis} of a tensor with {rank} dimensions")
+    return axis % max(rank, 1)
+
+
+def known(tensor: Tensor, name: str) -> Known:
+    """A constant of the file."""
+    return Known(tensor.array, tensor.dtype, name)
+
+
+def known_sizes(sizes: Sequence[AnySize]) -> Known:
+    """A list of sizes."""
+    symbolic = any(isinstance(element, Size) for element in sizes)
+    return Known(np.array(sizes, object if symbolic else np.int64), DType.I64)
+
+
+def _plain(element: AnySize, index: int) -> int:
+    if isinstance(element, Size):
+        raise RefusalError(f"input {index} must be numbers, it has {element}")
+    return element

@@ -1,0 +1,110 @@
+"""Third stage: a program of ONNX nodes as LLMIR.
+
+Each node goes three ways: its operands are all in hand and small, so it is computed here (fold.py); it has a rule
+(arithmetic.py, shaping.py, neural.py) that adds operations; or it is a problem. All problems are collected: a node that
+reads what a problem would have made is left out, and UnimportableError lists every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unsay.compiler.dialect import ops, verifier
+from unsay.compiler.frontend.imported import Imported
+from unsay.compiler.frontend.onnx import arithmetic, neural, shaping
+from unsay.compiler.frontend.onnx.builder import Builder, Call, Item, known, spell
+from unsay.compiler.frontend.onnx.fold import fold
+from unsay.compiler.frontend.onnx.normalise import Program, where
+from unsay.compiler.frontend.onnx.parse import Node, Port
+from unsay.compiler.frontend.onnx.rule import Rule
+from unsay.compiler.frontend.onnx.sizes import RefusalError, declare
+from unsay.compiler.ir.core import Graph
+from unsay.compiler.ir.types import TensorType
+from unsay.errors import IrError, ModelFileError, UnimportableError, UnsupportedError
+
+RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **neural.RULES}
+
+ATTRIBUTES: Mapping[str, frozenset[str]] = {kind: rule.attributes for kind, rule in RULES.items()}
+"""The attributes each rule reads, for normalise.py."""
+
+
+def generate(program: Program, ranges: Mapping[str, tuple[int, int]] | None = None) -> Imported:
+    """The program as a checked graph; `ranges` bounds dimensions by name (sizes.DEFAULT_RANGE otherwise).
+
+    Raises UnimportableError with every problem, ModelFileError for nodes whose operands do not fit together.
+    """
+    builder = Builder(Graph(spell(program.name) if program.name[:1].isalpha() else "main", ()))
+    builder.items.update((name, known(tensor, name)) for name, tensor in program.constants.items())
+    problems = list(program.problems)
+    for port in program.inputs:
+        builder.items[port.name] = _input(builder, port, dict(ranges or {}), problems)
+    for node in program.nodes:
+        _node(builder, node, program.opset, problems)
+    if problems:
+        raise UnimportableError(program.name or "the model", problems)
+    outputs = [builder.lift(builder.items[name]) for name in program.outputs]
+    builder.graph.add("output", outputs)
+    _drop_unused(builder)
+    verifier.verify(builder.graph)
+    return Imported(builder.graph, _used_weights(builder))
+
+
+def _input(builder: Builder, port: Port, ranges: dict[str, tuple[int, int]], problems: list[str]) -> Any:
+    if port.sizes is None:
+        problems.append(f"input {port.name[:80]!r}: its rank is not stated")
+        return builder.declare("input", type=TensorType((), port.dtype), name=port.name)
+    dims = [
+        size if isinstance(size, int) else declare(size or f"{port.name}_{axis}", builder.graph, ranges)
+        for axis, size in enumerate(port.sizes)
+    ]
+    kind = TensorType(tuple(dims), port.dtype)
+    return builder.graph.add("input", (), {"name": port.name}, [(spell(port.name), kind)]).result
+
+
+def _node(builder: Builder, node: Node, opset: int, problems: list[str]) -> None:
+    """Add what the node means; a problem is noted, and its outputs stay undefined."""
+    if node.domain or node.kind not in RULES or not _is_ready(builder, node):
+        return
+    builder.begin(node)
+    call = Call(builder, node, opset)
+    try:
+        made = _import(call)
+    except (RefusalError, UnsupportedError) as refusal:
+        problems.append(f"{where(node, opset)}: {refusal}")
+        return
+    except IrError as error:
+        raise ModelFileError(f"{where(node, opset)}: {error}") from error
+    builder.end(made[0])
+    for name, item in zip(node.outputs, made, strict=False):
+        builder.items[name] = item
+    if any(node.outputs[len(made) :]):
+        problems.append(f"{where(node, opset)}: output {len(made)} ({node.outputs[len(made)][:80]!r}) is not made")
+
+
+def _import(call: Call) -> tuple[Item, ...]:
+    rule = RULES[call.node.kind]
+    if not rule.min_inputs <= len(call.node.inputs) <= rule.max_inputs:
+        raise RefusalError(f"{len(call.node.inputs)} inputs, {rule.min_inputs} to {rule.max_inputs:g} are possible")
+    folded = fold(call)
+    if folded is not None:
+        return (folded,)
+    made = rule.run(call)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _is_ready(builder: Builder, node: Node) -> bool:
+    return all(not name or name in builder.items for name in node.inputs)
+
+
+def _drop_unused(builder: Builder) -> None:
+    """Erase what was lifted or made on the way and is read by nothing; inputs stay."""
+    for operation in reversed(builder.graph.operations):
+        is_used = any(value.uses for value in operation.results)
+        if ops.BY_NAME[operation.kind].pure and not is_used and operation.kind != "input":
+            builder.graph.erase(operation)
+
+
+def _used_weights(builder: Builder) -> dict[str, Any]:
+    names = [operation.string("tensor") for operation in builder.graph.operations if operation.kind == "weight"]
+    return {name: builder.weights[name] for name in names}

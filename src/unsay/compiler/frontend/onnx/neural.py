@@ -1,0 +1,279 @@
+"""Rules for ONNX operators of neural networks: products, convolutions, pools, norms, attention."""
+
+from __future__ import annotations
+
+import math
+
+from unsay.compiler.frontend.onnx.builder import Builder, Call, axis_of
+from unsay.compiler.frontend.onnx.rule import Rule, Run, rule
+from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError
+from unsay.compiler.ir.core import Value
+from unsay.isa.formats import DType
+
+
+def _matmul(call: Call) -> Value:
+    """A vector on either side is a matrix of one row or column for the time being."""
+    b, a, w = call.builder, call.value(0), call.value(1)
+    left, right = call.shape(0), call.shape(1)
+    if not left or not right:
+        raise RefusalError("a product of scalars")
+    product_ = b.emit(
+        "matmul", b.reshape(a, [1, *left]) if len(left) == 1 else a, b.reshape(w, [*right, 1]) if len(right) == 1 else w
+    )
+    sizes = call.sizes_of(product_)
+    if len(left) == 1:
+        del sizes[-2]
+    if len(right) == 1:
+        del sizes[-1]
+    return b.reshape(product_, sizes)
+
+
+def _gemm(call: Call) -> Value:
+    """alpha * A' B' + beta * C"""
+    b, y = call.builder, _product(call)
+    y = _scaled(b, y, call.float("alpha", 1.0))
+    return b.emit("add", y, _scaled(b, call.value(2), call.float("beta", 1.0))) if call.has(2) else y
+
+
+def _product(call: Call) -> Value:
+    b = call.builder
+    sides = [call.value(0), call.value(1)]
+    for index, name in enumerate(("transA", "transB")):
+        if call.int(name, 0):
+            sides[index] = b.emit("transpose", sides[index], perm=(1, 0))
+    return b.emit("matmul", *sides)
+
+
+def _scaled(b: Builder, x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else b.emit("mul", x, b.number(factor, x))
+
+
+def _conv(call: Call) -> Value:
+    """Pictures; a signal [N, C, L] is a picture of one row."""
+    b, x, w = call.builder, call.value(0), call.value(1)
+    sides = x.type.rank - 2
+    if sides not in (1, 2):
+        raise RefusalError(f"a convolution over {sides} dimensions; 1 and 2 are supported")
+    kernel = call.ints("kernel_shape", _fixed(call.shape(1)[2:]))
+    strides, dilations = call.ints("strides", (1,) * sides), call.ints("dilations", (1,) * sides)
+    pads = _pads(call, kernel, strides, dilations)
+    if sides == 1:
+        sizes, weights = call.shape(0), call.shape(1)
+        x = b.reshape(x, [*sizes[:2], 1, sizes[2]])
+        w = b.reshape(w, [*weights[:2], 1, weights[2]])
+        strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
+    biases = [call.value(2)] if call.has(2) else []
+    _have_windows(b, x, (w.type.dims[2], w.type.dims[3]), pads, dilations)
+    y = b.emit("conv2d", x, w, *biases, strides=strides, pads=pads, dilations=dilations, groups=call.int("group", 1))
+    made = call.sizes_of(y)
+    return y if sides == 2 else b.reshape(y, [*made[:2], made[3]])
+
+
+def _fixed(sizes: list[AnySize]) -> tuple[int, ...]:
+    if not all(isinstance(size, int) for size in sizes):
+        raise RefusalError(f"a kernel of {sizes}")
+    return tuple(sizes)  # pyright: ignore[reportReturnType]
+
+
+def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
+    """Those before each side, then those after; auto_pad needs sides of fixed size."""
+    sides, mode = len(kernel), call.text("auto_pad", "NOTSET")
+    if not len(strides) == len(dilations) == sides:
+        raise RefusalError(f"kernel {kernel}, strides {strides} and dilations {dilations} do not fit together")
+    if mode == "NOTSET":
+        return call.ints("pads", (0,) * (2 * sides))
+    if mode == "VALID":
+        return (0,) * (2 * sides)
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise RefusalError(f"attribute auto_pad = {mode[:40]!r}")
+    pairs = [
+        _same(size, *window, mode == "SAME_UPPER")
+        for size, window in zip(_fixed(call.shape(0)[2:]), zip(kernel, strides, dilations, strict=True), strict=True)
+    ]
+    return (*(before for before, _ in pairs), *(after for _, after in pairs))
+
+
+def _same(size: int, kernel: int, stride: int, dilation: int, is_upper: bool) -> tuple[int, int]:
+    """Before and after a side, so that ceil(size / stride) windows fit."""
+    if stride < 1:
+        raise RefusalError(f"a stride of {stride}")
+    total = max(0, (-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size)
+    small, large = total // 2, total - total // 2
+    return (small, large) if is_upper else (large, small)
+
+
+def _have_windows(
+    b: Builder, x: Value, kernel: tuple[object, ...], pads: tuple[int, ...], dilations: tuple[int, ...]
+) -> None:
+    """Declare the sides of the result where those of x have no fixed size; strides are then 1."""
+    for side, size in enumerate(Call.sizes_of(x)[2:]):
+        window = kernel[side]
+        if not isinstance(size, int) and isinstance(window, int) and len(pads) == 4:
+            b.has(size + (pads[side] + pads[side + 2] - dilations[side] * (window - 1)))
+
+
+def _max_pool(call: Call) -> Value:
+    kernel, strides, pads = _pool(call)
+    return call.builder.emit("max_pool2d", call.value(0), kernel=kernel, strides=strides, pads=pads)
+
+
+def _average_pool(call: Call) -> Value:
+    """With count_include_pad the border counts as zeros: pad first, then take the mean of whole windows."""
+    b, x = call.builder, call.value(0)
+    kernel, strides, pads = _pool(call)
+    if call.int("count_include_pad", 0) and any(pads):
+        if call.int("ceil_mode", 0):
+            raise RefusalError("attributes ceil_mode and count_include_pad together")
+        top, left, bottom, right = pads
+        for side, size in enumerate(call.shape(0)[2:]):
+            b.has(size + pads[side] + pads[side + 2])
+        x = b.emit("pad", x, pads=(0, 0, top, left, 0, 0, bottom, right), value=0.0)
+        pads = (0, 0, 0, 0)
+    return b.emit("average_pool2d", x, kernel=kernel, strides=strides, pads=pads)
+
+
+def _pool(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Kernel, strides, pads; ceil_mode is more padding at the end."""
+    kernel = call.ints("kernel_shape", ())
+    if len(kernel) != 2 or len(call.shape(0)) != 4:
+        raise RefusalError(f"a pool over {len(call.shape(0)) - 2} dimensions; 2 are supported")
+    if call.int("storage_order", 0) or set(call.ints("dilations", (1, 1))) != {1}:
+        raise RefusalError("attributes storage_order and dilations must be 0 and 1")
+    strides = call.ints("strides", (1, 1))
+    pads = list(_pads(call, kernel, strides, (1, 1)))
+    if len(pads) != 4 or min(strides) < 1:
+        raise RefusalError(f"strides {strides} and pads {pads}")
+    if call.int("ceil_mode", 0):
+        for side, size in enumerate(_fixed(call.shape(0)[2:])):
+            pads[side + 2] += _ceil_pad(size + pads[side], pads[side + 2], kernel[side], strides[side])
+    _have_windows(call.builder, call.value(0), kernel, tuple(pads), (1, 1))
+    return kernel, strides, tuple(pads)
+
+
+def _ceil_pad(size: int, after: int, kernel: int, stride: int) -> int:
+    """More room at the end for a last window, which must begin inside the picture or its border before it."""
+    count = -(-(size + after - kernel) // stride) + 1
+    if (count - 1) * stride >= size:
+        count -= 1
+    return max(0, (count - 1) * stride + kernel - size - after)
+
+
+def _global(kind: str) -> Run:
+    def run(call: Call) -> Value:
+        x = call.value(0)
+        return call.builder.emit(kind, x, axes=tuple(range(2, x.type.rank)), keepdims=True)
+
+    return run
+
+
+def _batch_norm(call: Call) -> Value:
+    if call.int("training_mode", 0) or call.int("spatial", 1) != 1:
+        raise RefusalError("training_mode = 1 or spatial = 0")
+    return call.builder.emit("batch_norm", *call.values(), eps=call.float("epsilon", 1e-5))
+
+
+def _layer_norm(call: Call) -> Value:
+    """c = x - mean(x), y = c / sqrt(mean(c * c) + eps) * scale + bias, in float32"""
+    b, x = call.builder, _in_float32(call)
+    axes = _trailing(call)
+    centred = b.emit("sub", x, b.emit("reduce_mean", x, axes=axes, keepdims=True))
+    y = b.cast(_normed(b, centred, axes, call.float("epsilon", 1e-5)), call.dtype(0))
+    y = b.emit("mul", y, call.value(1))
+    return b.emit("add", y, call.value(2)) if call.has(2) else y
+
+
+def _rms_norm(call: Call) -> Value:
+    """y = x / sqrt(mean(x * x) + eps) * scale, in float32"""
+    b = call.builder
+    y = _normed(b, _in_float32(call), _trailing(call), call.float("epsilon", 1e-5))
+    return b.emit("mul", b.cast(y, call.dtype(0)), call.value(1))
+
+
+def _in_float32(call: Call) -> Value:
+    """The first input in the type a norm computes in (stash_type)."""
+    if call.int("stash_type", 1) != 1:
+        raise RefusalError(f"attribute stash_type = {call.int('stash_type', 1)}; 1 is supported")
+    x = call.value(0)
+    return x if x.type.dtype is DType.F64 else call.builder.cast(x, DType.F32)
+
+
+def _trailing(call: Call) -> tuple[int, ...]:
+    rank = len(call.shape(0))
+    return tuple(range(axis_of(call.int("axis", -1), rank), rank))
+
+
+def _normed(b: Builder, x: Value, axes: tuple[int, ...], eps: float) -> Value:
+    square = b.emit("reduce_mean", b.emit("mul", x, x), axes=axes, keepdims=True)
+    return b.emit("mul", x, b.emit("rsqrt", b.emit("add", square, b.number(eps, x))))
+
+
+def _attention(call: Call) -> tuple[Value, ...]:
+    """softmax(scale * q k^T + mask) v; heads of k and v are repeated for the groups of q"""
+    b = call.builder
+    if any(call.has(index) for index in (4, 5, 6)):
+        raise RefusalError("inputs past_key, past_value and nonpad_kv_seqlen")
+    if call.float("softcap", 0.0) or call.int("qk_matmul_output_mode", 0) or call.int("softmax_precision", 1) != 1:
+        raise RefusalError("attributes softcap, qk_matmul_output_mode and softmax_precision must be left out")
+    is_flat = len(call.shape(0)) == 3
+    heads = call.int("q_num_heads", 0), call.int("kv_num_heads", 0)
+    q, k, v = (_heads(call, index, heads[index > 0]) for index in range(3))
+    k, v = (_repeated(call, x, call.sizes_of(q)[1]) for x in (k, v))
+    width = _fixed(call.sizes_of(q)[3:])[0]
+    mask = [_mask(call, call.sizes_of(q)[2], call.sizes_of(k)[2])] if call.has(3) or call.int("is_causal", 0) else []
+    y = b.emit("sdpa", q, k, v, *mask, scale=call.float("scale", 1 / math.sqrt(width)))
+    if not is_flat:
+        return (y,)
+    batch, num_heads, rows, columns = call.sizes_of(y)
+    return (b.reshape(b.emit("transpose", y, perm=(0, 2, 1, 3)), [batch, rows, num_heads * columns]),)
+
+
+def _heads(call: Call, index: int, heads: int) -> Value:
+    """[B, T, H*D] -> [B, H, T, D]; four dimensions are that already"""
+    b, sizes = call.builder, call.shape(index)
+    if len(sizes) == 4:
+        return call.value(index)
+    if len(sizes) != 3 or heads < 1:
+        raise RefusalError(f"input {index} of {len(sizes)} dimensions and {heads} heads")
+    return b.emit("transpose", b.reshape(call.value(index), [*sizes[:2], heads, sizes[2] // heads]), perm=(0, 2, 1, 3))
+
+
+def _repeated(call: Call, x: Value, heads: AnySize) -> Value:
+    """Each head as often as the groups of q need it."""
+    b, (batch, own, rows, columns) = call.builder, call.sizes_of(x)
+    if own == heads:
+        return x
+    whole = b.broadcast(b.reshape(x, [batch, own, 1, rows, columns]), [batch, own, heads // own, rows, columns])
+    return b.reshape(whole, [batch, heads, rows, columns])
+
+
+def _mask(call: Call, rows: AnySize, columns: AnySize) -> Value:
+    b = call.builder
+    if not call.int("is_causal", 0):
+        return call.value(3)
+    causal = b.emit("less_equal", b.iota([rows, columns], 1), b.iota([rows, columns], 0))
+    if not call.has(3):
+        return causal
+    given = call.value(3)
+    if given.type.dtype is DType.BOOL:
+        return b.emit("and", given, causal)
+    return b.emit("select", causal, given, b.number(-math.inf, given))
+
+
+_WINDOW = ("auto_pad", "kernel_shape", "pads", "strides", "dilations")
+
+RULES: dict[str, Rule] = {
+    "MatMul": rule(_matmul, 2),
+    "Gemm": rule(_gemm, (2, 3), "alpha", "beta", "transA", "transB"),
+    "Conv": rule(_conv, (2, 3), *_WINDOW, "group"),
+    "MaxPool": rule(_max_pool, 1, *_WINDOW, "ceil_mode", "storage_order"),
+    "AveragePool": rule(_average_pool, 1, *_WINDOW, "ceil_mode", "count_include_pad"),
+    "GlobalAveragePool": rule(_global("reduce_mean"), 1),
+    "GlobalMaxPool": rule(_global("reduce_max"), 1),
+    "BatchNormalization": rule(_batch_norm, 5, "epsilon", "momentum", "training_mode", "spatial"),
+    "LayerNormalization": rule(_layer_norm, (2, 3), "axis", "epsilon", "stash_type"),
+    "RMSNormalization": rule(_rms_norm, 2, "axis", "epsilon", "stash_type"),
+    "Attention": rule(
+        _attention, (3, 7), "is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap",
+        "softmax_precision",
+    ),
+}  # fmt: skip
