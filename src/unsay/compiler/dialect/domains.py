@@ -245,17 +245,24 @@ PRIME = 65521
 
 _EXACT_TERMS = 2**20
 _PERMUTATION = (40503, 12345)
+_INFINITIES = (np.uint64(17), np.uint64(19))
+_MANTISSA = 53
+_TWO_TO = np.array([pow(2, exponent - _MANTISSA, PRIME) for exponent in (*range(1025), *range(-1074, 0))], np.uint64)
+"""2**(exponent - 53) at the exponent, a negative one counted from the end."""
 
 
 class FieldDomain(Domain):
     """Residues as uint64 arrays. A float constant is the fraction it is, so that 0.5 + 0.5 is 1."""
 
     def lift(self, array: Array) -> Array:
-        if array.dtype.kind in "ib":
+        """Residues of numbers; uint64 arrays are residues already."""
+        if array.dtype.kind in "iub":
             return (array.astype(np.int64) % PRIME).astype(np.uint64)
-        values, places = np.unique(array.astype(np.float64), return_inverse=True)
-        residues = np.array([_residue(float(value)) for value in values], np.uint64)
-        return residues[places].reshape(array.shape)
+        finite = np.isfinite(array)
+        fraction, exponent = np.frexp(np.where(finite, array, 0).astype(np.float64))
+        numerator = np.ldexp(fraction, _MANTISSA).astype(np.int64) % PRIME
+        residues = numerator.astype(np.uint64) * _TWO_TO[exponent] % np.uint64(PRIME)
+        return np.where(finite, residues, np.where(array > 0, *_INFINITIES))
 
     def to_concrete(self, x: Array, dtype: DType) -> Array:
         return x != 0 if dtype is DType.BOOL else x.astype(CONCRETE[dtype])
@@ -327,14 +334,6 @@ def _power(x: Array, exponent: int) -> Array:
         x = x * x % np.uint64(PRIME)
         exponent >>= 1
     return result
-
-
-def _residue(value: float) -> int:
-    """The fraction a float is; what is no number is some number."""
-    if not math.isfinite(value):
-        return 17 if value > 0 else 19
-    numerator, denominator = value.as_integer_ratio()
-    return numerator * pow(denominator, -1, PRIME) % PRIME
 
 
 FLOAT = FloatDomain()
