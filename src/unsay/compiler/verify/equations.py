@@ -6,7 +6,10 @@
 
 Positional names are terms, `*name` any number of them at the end; keywords are attributes: a name stands for any
 value, a constant for itself, `**name` for all attributes not written; [i] is the i-th result. A name written twice
-stands for the same thing. `where` is a Python expression over the names; a term has kind, dtype, layout, type.
+stands for the same thing. On the right an attribute may be any Python expression over the names.
+
+`where` is a Python expression over the names and `result`, the term on the left; a term has kind, dtype, layout, rank
+and type; `number(t)` is the number that all elements of a constant are, or None.
 
 An instance is the equation with terms put in for its names. The types on the right are inferred by the shape rules,
 so an instance that is not well typed is not made.
@@ -39,11 +42,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An operation applied to patterns; an attribute is a constant, or a Name for any value."""
+    """An operation applied to patterns; an attribute is a constant, a Name for any value, or an expression."""
 
     kind: str
     operands: tuple[Pattern, ...]
-    attributes: tuple[tuple[str, AttributeValue | Name], ...]
+    attributes: tuple[tuple[str, AttributeValue | Name | CodeType], ...]
     rest: str | None
     index: int
 
@@ -68,12 +71,30 @@ class Equation:
     def match(self, term: Term) -> Binding | None:
         """What the names stand for if the term is an instance of the left side."""
         found: Binding = {}
-        if not _match(self.left, term, found) or not eval(self._condition, {"__builtins__": {}}, found):
+        if not _match(self.left, term, found):
             return None
-        return found
+        found["result"] = term
+        return found if evaluated(self._condition, found) else None
 
     def __repr__(self) -> str:
         return self.text if self.where == "True" else f"{self.text}   where {self.where}"
+
+
+def number(term: Term) -> int | float | None:
+    """The number that all elements of a constant are, None if it is none."""
+    elements = term.attributes["value"] if term.kind == "constant" else ()
+    return elements[0] if isinstance(elements, tuple) and len(set(map(repr, elements))) == 1 else None
+
+
+_ALLOWED: dict[str, Any] = {
+    "__builtins__": {"len": len, "range": range, "tuple": tuple, "sorted": sorted, "all": all},
+    "number": number,
+}
+
+
+def evaluated(code: CodeType, found: Binding) -> Any:
+    """The value of an expression over names, of which conditions and attributes consist."""
+    return eval(code, {**_ALLOWED, **found})
 
 
 class Builder:
@@ -83,19 +104,30 @@ class Builder:
         self._terms = terms
         self._dims = dims
 
-    def build(self, pattern: Pattern, found: Binding) -> Term:
-        """The pattern with terms put in for its names; raises IrError if it is not well typed."""
+    def build(self, pattern: Pattern, found: Binding, outermost: bool = True) -> Term:
+        """The pattern with terms put in for its names; raises IrError if it is not well typed.
+
+        Where a result's type is declared and not inferred, it is that of the left side.
+        """
         if isinstance(pattern, Name):
             return found[pattern.name]
         operands: list[Term] = []
         for operand in pattern.operands:
             starred = isinstance(operand, Name) and operand.starred
-            operands += found[operand.name] if starred else [self.build(operand, found)]
+            operands += found[operand.name] if starred else [self.build(operand, found, outermost=False)]
         attributes: dict[str, AttributeValue] = dict(found[pattern.rest]) if pattern.rest else {}
         for name, value in pattern.attributes:
-            attributes[name] = found[value.name] if isinstance(value, Name) else value
+            attributes[name] = _attribute_of(value, found)
+        if outermost and pattern.kind not in FUNCTIONS and BY_NAME[pattern.kind].rule is None:
+            return self._terms.apply(pattern.kind, operands, attributes, found["result"].type)
         types = result_types(pattern.kind, operands, attributes, self._dims)
         return self._terms.apply(pattern.kind, operands, attributes, types[pattern.index], pattern.index)
+
+
+def _attribute_of(value: AttributeValue | Name | CodeType, found: Binding) -> AttributeValue:
+    if isinstance(value, Name):
+        return found[value.name]
+    return evaluated(value, found) if isinstance(value, CodeType) else value
 
 
 def result_types(
@@ -204,5 +236,10 @@ def _pattern(node: ast.expr, index: int = 0) -> Pattern:
     )
 
 
-def _attribute(node: ast.expr) -> AttributeValue | Name:
-    return Name(node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)
+def _attribute(node: ast.expr) -> AttributeValue | Name | CodeType:
+    if isinstance(node, ast.Name):
+        return Name(node.id)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return compile(ast.Expression(node), "<attribute>", "eval")

@@ -9,7 +9,9 @@ that differ in any of them are not assumed equal; sizes are not, so that what is
 What a graph does beyond its data flow is in the terms too:
     memory   an operation that works in place overwrites its operand: a later reader reads what is there then
     caches   attention appends to the cache of its layer: `append(cache, k, v)`
-    layouts  a tensor laid out as paired:D is `pair_rows` of the tensor as the file has it
+    layouts  a tensor laid out as paired:D is `pair_rows` of the tensor as the file has it. Other layouts and devices
+             say where a value lies and not what it is (dialect/semantics.py): `reorder` and `transfer` give the term
+             they are given, but what is input and output lies where it did
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unsay.compiler.dialect.ops import BY_NAME
+from unsay.compiler.dialect.verifier import REMARK
 from unsay.compiler.ir.core import AttributeValue, Graph, Operation, Value
 from unsay.compiler.ir.types import ROW, TensorType, paired_head_dim
 from unsay.compiler.verify.spec import Level
@@ -56,6 +59,11 @@ class Term:
         return self.type.dtype.name.lower()
 
     @property
+    def rank(self) -> int:
+        """Number of dimensions, for conditions of equations."""
+        return self.type.rank
+
+    @property
     def layout(self) -> str:
         """How it lies in memory, for conditions of equations."""
         return self.type.layout
@@ -74,7 +82,7 @@ class Terms:
         self._terms: dict[tuple[int, ...], Term] = {}
         self._symbols: dict[tuple[str, str, int, int], int] = {}
         self._types: dict[TensorType, int] = {}
-        self._types_by_id: dict[int, tuple[int, TensorType]] = {}
+        self._types_by_id: dict[int, tuple[int, TensorType, TensorType]] = {}
 
     def apply(
         self,
@@ -84,11 +92,11 @@ class Terms:
         tensor_type: TensorType,
         index: int = 0,
     ) -> Term:
-        """The term of this function and these operands."""
+        """The term of this function and these operands; of its type, layouts other than paired and devices are left."""
         text = repr(sorted(attributes.items())) if attributes else ""
-        symbol_key = (kind, text, index, self._type(tensor_type))
-        symbol = self._symbols.setdefault(symbol_key, len(self._symbols))
-        return self._of_symbol(symbol, kind, operands, attributes, tensor_type, index)
+        number, plain_type = self._type(tensor_type)
+        symbol = self._symbols.setdefault((kind, text, index, number), len(self._symbols))
+        return self._of_symbol(symbol, kind, operands, attributes, plain_type, index)
 
     def rebuild(self, term: Term, operands: Sequence[Term]) -> Term:
         """The same function of other operands of the same types."""
@@ -111,13 +119,15 @@ class Terms:
             self.all.append(term)
         return term
 
-    def _type(self, tensor_type: TensorType) -> int:
-        """Number of a type; found by identity first, for the hash of a type takes long."""
+    def _type(self, tensor_type: TensorType) -> tuple[int, TensorType]:
+        """A type without what says where values lie, and its number; found by identity first, for hashing is slow."""
         known = self._types_by_id.get(id(tensor_type))
         if known is None:
-            known = (self._types.setdefault(tensor_type, len(self._types)), tensor_type)
+            layout = tensor_type.layout if paired_head_dim(tensor_type.layout) else ROW
+            plain = TensorType(tensor_type.dims, tensor_type.dtype, layout)
+            known = (self._types.setdefault(plain, len(self._types)), plain, tensor_type)
             self._types_by_id[id(tensor_type)] = known
-        return known[0]
+        return known[0], known[1]
 
 
 @dataclass(slots=True)
@@ -176,6 +186,8 @@ class _Reading:
     def _operation(self, operation: Operation) -> None:
         if operation.kind == "output":
             self._output(operation)
+        elif operation.kind in ("reorder", "transfer") and not _is_paired(operation):
+            self._views[operation.result] = self._views[operation.operands[0]]
         elif operation.kind == "select_rows":
             base = self._views[operation.operands[0]]
             self._views[operation.result] = _View(base.memory, (*base.selected, operation.result.type))
@@ -191,7 +203,8 @@ class _Reading:
     def _output(self, operation: Operation) -> None:
         seen = self._meaning.observations
         for operand in operation.operands:
-            seen[f"output {len(seen)}"] = self._load(operand)
+            where = {"layout": operand.type.layout, "device": operand.type.device}
+            seen[f"output {len(seen)}"] = self._terms.apply("output", (self._load(operand),), where, operand.type)
 
     def _works_in_place(self, operation: Operation) -> bool:
         op = BY_NAME[operation.kind]
@@ -225,15 +238,18 @@ class _Reading:
         return self._terms.apply("torn", (term,), {}, term.type)
 
     def _results(self, operation: Operation, operands: list[Term]) -> list[Term]:
+        attributes = {name: value for name, value in operation.attributes.items() if not name.startswith(REMARK)}
         if operation.kind == "weight":
             return [self._weight(operation)]
+        if operation.kind == "input":
+            attributes |= {"layout": operation.result.type.layout, "device": operation.result.type.device}
         if operation.kind == "attention":
             operands = [self._attended_cache(operation, operands), *operands]
         else:
             assert BY_NAME[operation.kind].pure, f"{operation.kind} has an effect that terms do not know"
         types = [value.type for value in operation.results]
         return [
-            self._terms.apply(operation.kind, operands, operation.attributes, tensor_type, index)
+            self._terms.apply(operation.kind, operands, attributes, tensor_type, index)
             for index, tensor_type in enumerate(types)
         ]
 
@@ -263,6 +279,11 @@ class _Reading:
         """The cache with its keys in the order of the model file, in which caches of two graphs are compared."""
         head_dim = paired_head_dim(self._layouts[layer])
         return cache if head_dim is None else self._terms.apply("unpair_cache", (cache,), {"head_dim": head_dim}, CACHE)
+
+
+def _is_paired(operation: Operation) -> bool:
+    types = (operation.operands[0].type, operation.result.type)
+    return any(paired_head_dim(tensor_type.layout) for tensor_type in types)
 
 
 def reachable(roots: Iterable[Term], known: Container[int] = ()) -> list[Term]:
