@@ -1,0 +1,202 @@
+"""Integers of a kernel as bit-vectors, and what each instruction does to them.
+
+A lane of up to 32 bits is its signed value as a 32-bit term, with bounds that hold for every input. While the exact
+result of an operation lies inside the type, the term is that result; where it may not, the term wraps or saturates as
+the instruction does. So saturating and wrapping arithmetic is exact arithmetic wherever the bounds show it is, and
+nowhere else. Instructions of a CPU that LLVM only names are modelled here; tests compare each model with NumPy.
+
+Two equations of 8 bits are used to keep products in one form; `LEMMAS` states them and Z3 decides them:
+
+    abs(w) * sign(x, w) = w * x      unless x = -128        what vpsignb and vpmaddubsw make of s8 * s8
+    u8(w ^ -128) = w + 128                                  how s8 weights enter vpdpbusd
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unsay.compiler.verify.smt import Term, z3
+
+WORD = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """term: the signed value, 32 bits. unsigned: the value read without sign, where that is known in a simpler form.
+    magnitude_of, sign_of: the w of abs(w); the (x, w) of sign(x, w). parts: the bytes of a word, lowest first, where
+    they are known better than the word."""
+
+    term: Term
+    low: int
+    high: int
+    unsigned: Lane | None = None
+    magnitude_of: Lane | None = None
+    sign_of: tuple[Lane, Lane] | None = None
+    parts: tuple[Lane, ...] | None = None
+
+
+def constant(value: int, bits: int = WORD) -> Lane:
+    """An integer literal of a type of so many bits, by its signed value."""
+    signed = (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+    return Lane(z3.BitVecVal(signed, WORD), signed, signed)
+
+
+def byte(term: Term, low: int = -128, high: int = 127) -> Lane:
+    """A byte of memory, an 8-bit term, whose signed value has these bounds."""
+    return Lane(z3.SignExt(WORD - 8, term), low, high)
+
+
+def word(term: Term, low: int = -(1 << 31), high: int = (1 << 31) - 1) -> Lane:
+    """A 32-bit term."""
+    return Lane(term, low, high)
+
+
+def wrapped(lane: Lane, bits: int) -> Lane:
+    """What is left of a value in a type of so many bits."""
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    if least <= lane.low and lane.high <= most:
+        return lane
+    if bits == WORD:
+        return Lane(lane.term, least, most)
+    return Lane(z3.SignExt(WORD - bits, z3.Extract(bits - 1, 0, lane.term)), least, most)
+
+
+def saturated(lane: Lane, bits: int) -> Lane:
+    """The nearest value of a type of so many bits."""
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    if least <= lane.low and lane.high <= most:
+        return lane
+    low, high = z3.BitVecVal(least, WORD), z3.BitVecVal(most, WORD)
+    return Lane(z3.If(lane.term < low, low, z3.If(lane.term > high, high, lane.term)), least, most)
+
+
+def unsigned(lane: Lane, bits: int) -> Lane:
+    """The value of the same bits read without sign."""
+    if lane.unsigned is not None:
+        return lane.unsigned
+    if lane.low >= 0:
+        return lane
+    return Lane(z3.ZeroExt(WORD - bits, z3.Extract(bits - 1, 0, lane.term)), 0, (1 << bits) - 1)
+
+
+def plus(left: Lane, right: Lane) -> Lane:
+    """The exact sum of values that leave room for it."""
+    return Lane(left.term + right.term, left.low + right.low, left.high + right.high)
+
+
+def minus(left: Lane, right: Lane) -> Lane:
+    """The exact difference."""
+    return Lane(left.term - right.term, left.low - right.high, left.high - right.low)
+
+
+def times(left: Lane, right: Lane) -> Lane:
+    """The exact product; abs(w) * sign(x, w) by the lemma."""
+    if left.magnitude_of is not None and right.sign_of is not None:
+        x, w = right.sign_of
+        if left.magnitude_of is w and x.low > -128:
+            return times(w, x)
+    ends = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
+    return Lane(left.term * right.term, min(ends), max(ends))
+
+
+def binary(op: str, left: Lane, right: Lane, bits: int) -> Lane:
+    """add, sub, mul, and, or, xor, shl, lshr of two lanes of so many bits."""
+    match op:
+        case "add":
+            return wrapped(plus(left, right), bits)
+        case "sub":
+            return wrapped(minus(left, right), bits)
+        case "mul":
+            return wrapped(times(left, right), bits)
+        case "shl":
+            return wrapped(times(left, constant(1 << right.low)), bits) if right.low == right.high else _any(op)
+        case "lshr":
+            whole = unsigned(left, bits)
+            by = z3.BitVecVal(right.low, WORD)
+            return Lane(z3.LShR(whole.term, by), whole.low >> right.low, whole.high >> right.low)
+        case "and":
+            return _and(left, right, bits)
+        case "xor":
+            return _xor(left, right, bits)
+        case "or":
+            low = 0 if min(left.low, right.low) >= 0 else -(1 << bits - 1)
+            return Lane(left.term | right.term, low, (1 << bits - 1) - 1)
+        case _:
+            return _any(op)
+
+
+def _any(op: str) -> Lane:
+    raise NotImplementedError(f"{op} of lanes")
+
+
+def _and(left: Lane, right: Lane, bits: int) -> Lane:
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    masks = [side.high for side in (left, right) if side.low >= 0]
+    return Lane(left.term & right.term, 0 if masks else least, min(masks, default=most))
+
+
+def _xor(left: Lane, right: Lane, bits: int) -> Lane:
+    term, least = left.term ^ right.term, -(1 << bits - 1)
+    lifted = plus(left, constant(128)) if right.low == right.high == -128 and bits == 8 else None
+    return Lane(term, least, -least - 1, unsigned=lifted)
+
+
+def magnitude(w: Lane) -> Lane:
+    """llvm.abs of a byte, where -128 stays: 128 when read without sign."""
+    exact = Lane(z3.If(w.term < 0, -w.term, w.term), 0, max(-w.low, w.high))
+    return Lane(wrapped(exact, 8).term, -128, 127, unsigned=Lane(exact.term, 0, exact.high, magnitude_of=w))
+
+
+def sign(x: Lane, w: Lane) -> Lane:
+    """vpsignb: x, 0 or -x as w is positive, zero or negative, wrapped to a byte."""
+    chosen = z3.If(w.term < 0, -x.term, z3.If(w.term == 0, z3.BitVecVal(0, WORD), x.term))
+    made = wrapped(Lane(chosen, min(x.low, -x.high, 0), max(x.high, -x.low, 0)), 8)
+    return Lane(made.term, made.low, made.high, sign_of=(x, w))
+
+
+def dpbusd(total: Lane, weights: Sequence[Lane], x: Sequence[Lane]) -> Lane:
+    """vpdpbusd: an i32 lane plus four products of an unsigned and a signed byte, wrapping."""
+    for u, s in zip(weights, x, strict=True):
+        total = wrapped(plus(total, times(unsigned(u, 8), s)), WORD)
+    return total
+
+
+def maddubs(weights: Sequence[Lane], x: Sequence[Lane]) -> Lane:
+    """vpmaddubsw: two products of an unsigned and a signed byte, their sum saturated to 16 bits."""
+    first, second = (times(unsigned(u, 8), s) for u, s in zip(weights, x, strict=True))
+    return saturated(plus(first, second), 16)
+
+
+def maddwd(left: Sequence[Lane], right: Sequence[Lane]) -> Lane:
+    """vpmaddwd: two products of signed 16-bit values, their sum wrapped to 32 bits."""
+    first, second = (times(a, b) for a, b in zip(left, right, strict=True))
+    return wrapped(plus(first, second), WORD)
+
+
+def sdot(total: Lane, left: Sequence[Lane], right: Sequence[Lane]) -> Lane:
+    """sdot: an i32 lane plus four products of signed bytes, wrapping."""
+    for a, b in zip(left, right, strict=True):
+        total = wrapped(plus(total, times(a, b)), WORD)
+    return total
+
+
+def total_of(lanes: Sequence[Lane]) -> Lane:
+    """The wrapping sum of i32 lanes."""
+    total = constant(0)
+    for lane in lanes:
+        total = wrapped(plus(total, lane), WORD)
+    return total
+
+
+def lemmas() -> list[tuple[str, Term]]:
+    """The two equations of the page's head, over all values; the first in the four steps that make it up."""
+    w, x, a, b = z3.BitVec("w", 8), z3.BitVec("x", 8), z3.BitVec("a", 16), z3.BitVec("b", 16)
+    wide_w, wide_x = z3.SignExt(8, w), z3.SignExt(8, x)
+    return [
+        ("w < 0: u8(-w) = -w", z3.Implies(w < 0, z3.ZeroExt(8, -w) == -wide_w)),
+        ("w >= 0: u8(w) = w", z3.Implies(w >= 0, z3.ZeroExt(8, w) == wide_w)),
+        ("x != -128: s8(-x) = -x", z3.Implies(x != -128, z3.SignExt(8, -x) == -wide_x)),
+        ("(-a) * (-b) = a * b", -a * -b == a * b),
+        ("u8(w ^ -128) = w + 128", z3.ZeroExt(8, w ^ -128) == wide_w + 128),
+    ]

@@ -1,0 +1,212 @@
+"""Matrix products with quantised weights: every tile function of every target computes N4, for any number of blocks.
+
+The tile function is the one `codegen/kernels/matmul.py` emits. It is executed symbolically once; then, for each token
+of the tile and each of the 16 rows,
+
+    before the loop over blocks     acc = 0
+    one iteration, any block b      acc' = N4(b, acc)     the same operations on floats in the same order, and i the
+                                                          exact integer for all weights and all activations
+    after it                        sums[token][row] is acc
+
+so sums[token][row] is N4 of the row and the token by induction on the number of blocks. Expected values are built
+here from the words of docs/numerics.md (N4) and isa/formats.py, not from the kernels.
+
+Taken for granted of x, what N3 and N3w give: bytes in -127..127, sum_b the exact sum of q, `wide` 0 or 1, and hi zero
+where it is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unsay.compiler.codegen.builder import Module
+from unsay.compiler.codegen.kernels.dot import DotUnit
+from unsay.compiler.codegen.kernels.matmul import Product, tile_function
+from unsay.compiler.verify.kernels import lanes
+from unsay.compiler.verify.kernels.affine import Affine, of
+from unsay.compiler.verify.kernels.equality import same
+from unsay.compiler.verify.kernels.lanes import Lane
+from unsay.compiler.verify.kernels.machine import Loop, Machine
+from unsay.compiler.verify.kernels.text import FunctionText, functions
+from unsay.compiler.verify.kernels.values import Pointer, Scalar, call, f32
+from unsay.compiler.verify.obligation import Result, Status, all_of
+from unsay.compiler.verify.smt import Term, decide, z3
+from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, DType, group_block_bytes
+
+
+def prove_tile(unit: DotUnit, product: Product, tokens: int, text: str | None = None) -> Result:
+    """Whether the tile function for so many tokens computes N4. text: another text of the function (a mutant)."""
+    module = Module("")
+    name = tile_function(module, unit, product, tokens)
+    claim = _Claim(product, tokens, functions(text or module.text()), name)
+    return claim.prove()
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Where the arrays of a Q8A or Q8W tensor [capacity, K] begin, as isa/formats.py orders them."""
+
+    capacity: int
+    width: int
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """Byte offset of each array, in order, and of the end."""
+        rows, side = self.capacity * self.width, self.capacity * (self.width // QUANT_BLOCK) * 4
+        return {"lo": 0, "scale": rows, "sum": rows + side, "hi": rows + 2 * side, "wide": 2 * rows + 2 * side,
+                "end": 2 * rows + 3 * side}  # fmt: skip
+
+    def array_of(self, offset: Affine) -> str:
+        """The array all values of an offset lie in."""
+        names = list(self.starts)
+        for name, following in zip(names, names[1:], strict=False):
+            if self.starts[name] <= offset.low and offset.high < self.starts[following]:
+                return name
+        raise AssertionError(f"x[{offset}] is in no single array")
+
+
+class TileWorld:
+    """Packed weights and the activations of a tile."""
+
+    def __init__(self, product: Product) -> None:
+        self.x = Activations(product.capacity, product.width)
+        self.is_wide = product.x_dtype is DType.Q8W
+
+    def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
+        """Weights are any bytes; of x, see the page's head."""
+        if kind == "i8":
+            low = -128 if pointer.object == "weights" else -127
+            return lanes.byte(machine.named_leaf(pointer, kind), low)
+        if kind != "i32":
+            return machine.named_leaf(pointer, kind)
+        array = self.x.array_of(pointer.offset)
+        if array == "sum":
+            return self.sum(machine, pointer.offset - self.x.starts["sum"])
+        word = machine.named_leaf(pointer, kind)
+        if array == "wide":
+            return Lane(word, 0, 1)
+        parts = [lanes.byte(machine.named_leaf(pointer.at(i), "i8"), -127) for i in range(4)]
+        return Lane(word, -(1 << 31), (1 << 31) - 1, parts=tuple(parts))
+
+    def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
+        """Where it looks is the matter of `bounds.py`."""
+
+    def enter(self, machine: Machine, name: str, arguments: object) -> bool:
+        """Every function is executed."""
+        return False
+
+    def quants(self, machine: Machine, array: str, side: Affine) -> list[Lane]:
+        """The 32 bytes of a block in `lo` or `hi`. side: its offset in the arrays of one word a block."""
+        start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
+        return [lanes.byte(machine.named_leaf(start.at(k), "i8"), -127) for k in range(QUANT_BLOCK)]
+
+    def wide(self, machine: Machine, side: Affine) -> Term:
+        """The flag of a block."""
+        return machine.named_leaf(Pointer("x", side + self.x.starts["wide"]), "i32")
+
+    def sum(self, machine: Machine, side: Affine) -> Lane:
+        """What N3 or N3w say the sum of a block is."""
+        total = lanes.total_of(self.quants(machine, "lo", side))
+        if not self.is_wide:
+            return total
+        high = lanes.total_of(self.quants(machine, "hi", side)).term * 128
+        term = total.term + z3.If(self.wide(machine, side) == 1, high, 0)
+        return Lane(term, -QUANT_BLOCK * 16383, QUANT_BLOCK * 16383)
+
+
+class _Claim:
+    """The claim about one tile function, executed at birth."""
+
+    def __init__(self, product: Product, tokens: int, module: dict[str, FunctionText], name: str) -> None:
+        self.product = product
+        self.tokens = tokens
+        self.world = TileWorld(product)
+        self.machine = Machine(module, self.world)
+        self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
+        objects = [Pointer(name, Affine()) for name in ("weights", "x")]
+        self.machine.run(name, *objects, self.token, Pointer("sums", Affine()))
+
+    def prove(self) -> Result:
+        """Every token and row."""
+        results: list[Result] = []
+        for place in range(self.tokens):
+            for row in range(ROW_GROUP):
+                results.append(self._element(place, row))
+                if results[-1].status is not Status.PROVED:
+                    return Result(results[-1].status, f"token {place}, row {row}: {results[-1].detail}")
+        return all_of(results)
+
+    def _element(self, place: int, row: int) -> Result:
+        stored = self._stored(place * ROW_GROUP * 4 + row * 4)
+        for loop in self.machine.loops:
+            for slot, value in loop.end_values.items():
+                for lane, end in enumerate(value if isinstance(value, tuple) else ()):
+                    if end is stored or (not isinstance(end, Lane) and end.eq(stored)):
+                        return self._induction(loop, slot, lane, place, row)
+        return Result(Status.REFUTED, "what is stored is not what the loop over blocks leaves")
+
+    def _stored(self, offset: int) -> Term:
+        for start, cell in self.machine.memory["sums"].items():
+            lane = (offset - start.constant) // 4
+            if isinstance(cell.value, tuple) and 0 <= lane < len(cell.value):
+                return cell.value[lane]
+        raise AssertionError(f"nothing is stored at sums[{offset}]")
+
+    def _induction(self, loop: Loop, slot: str, lane: int, place: int, row: int) -> Result:
+        before, start, after = (_lane(values[slot], lane) for values in (loop.before, loop.start, loop.after))
+        whole = loop.begin == Affine() and loop.end == Affine(self.product.width // QUANT_BLOCK)
+        if not whole:
+            return Result(Status.REFUTED, f"the loop runs over blocks {loop.begin}..{loop.end}")
+        results = [decide(before == f32(0.0))]
+        side = (self.token + place) * (self.product.width // QUANT_BLOCK * 4) + loop.index * 4
+        wanted = self._expected(start, loop.index, side, row)
+        for flag in (0, 1) if self.world.is_wide else (0,):
+            results.append(self._same(after, wanted, side, flag))
+        return all_of(results)
+
+    def _same(self, made: Term, wanted: Term, side: Affine, flag: int) -> Result:
+        """Whether two terms are equal where the block is narrow (0) or wide (1)."""
+        known = (self.world.wide(self.machine, side), z3.BitVecVal(flag, 32))
+        return same(z3.substitute(made, known), z3.substitute(wanted, known))
+
+    def _expected(self, acc: Term, block: Affine, side: Affine, row: int) -> Term:
+        """N4 for one block. acc: so far; side: offset of the block in the arrays of one word a block."""
+        machine, dtype = self.machine, self.product.dtype
+        weights = Pointer("weights", block * group_block_bytes(dtype))
+        q = [self._weight(weights, row, k) for k in range(QUANT_BLOCK)]
+        whole = _dot(q, self.world.quants(machine, "lo", side))
+        if self.world.is_wide:
+            high = _dot(q, self.world.quants(machine, "hi", side)) * 128
+            whole = whole + z3.If(self.world.wide(machine, side) == 1, high, 0)
+        scale = machine.named_leaf(Pointer("x", side + self.world.x.starts["scale"]), "float")
+        scales = weights.at(512 if dtype is DType.Q8_0 else 256).at(2 * row)
+        d = call("fpext", machine.named_leaf(scales, "half"))
+        acc = call("fma", call("sitofp", whole), call("fmul", d, scale), acc)
+        if dtype is DType.Q4_1:
+            m = call("fpext", machine.named_leaf(scales.at(32), "half"))
+            total = self.world.sum(machine, side).term
+            acc = call("fma", m, call("fmul", scale, call("sitofp", total)), acc)
+        return acc
+
+    def _weight(self, block: Pointer, row: int, k: int) -> Term:
+        """q of isa/formats.py at row and column of a block, 32 bits; less 8 for Q4_0."""
+        if self.product.dtype is DType.Q8_0:
+            j, i = divmod(k, 4)
+            return z3.SignExt(24, self.machine.named_leaf(block.at(64 * j + 4 * row + i), "i8"))
+        j, i = divmod(k % 16, 4)
+        packed = self.machine.named_leaf(block.at(64 * j + 4 * row + i), "i8")
+        q = z3.ZeroExt(28, z3.Extract(7, 4, packed) if k >= 16 else z3.Extract(3, 0, packed))
+        return q - 8 if self.product.dtype is DType.Q4_0 else q
+
+
+def _dot(q: Sequence[Term], x: Sequence[Lane]) -> Term:
+    total = z3.BitVecVal(0, 32)
+    for weight, lane in zip(q, x, strict=True):
+        total = total + weight * lane.term
+    return total
+
+
+def _lane(value: object, lane: int) -> Term:
+    assert isinstance(value, tuple), value
+    return value[lane]

@@ -1,0 +1,109 @@
+"""What the names of a kernel stand for while it is executed symbolically.
+
+    i64            Affine               an index: integers, exact; `index.py` shows that none leaves 64 bits
+    ptr            Pointer              bytes from the start of an object
+    i1             Z3 Bool
+    i8 i16 i32     Lane                 bit-vectors with bounds
+    half, float    16- or 32-bit term   the bits; operations on them are uninterpreted functions, so equality of two
+                                        floats is proved only where the same operations make them in the same order
+    <n x t>        tuple of those
+    anything       OPAQUE               where only addresses are looked at
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+from unsay.compiler.verify.kernels.affine import Affine
+from unsay.compiler.verify.kernels.lanes import Lane
+from unsay.compiler.verify.smt import Term, z3
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """`offset` bytes into an object. `other`: the pointer may be this one instead (a select of two)."""
+
+    object: str
+    offset: Affine
+    other: Pointer | None = None
+
+    def at(self, offset: Affine | int) -> Pointer:
+        """So many bytes on."""
+        other = None if self.other is None else self.other.at(offset)
+        return Pointer(self.object, self.offset + offset, other)
+
+
+class Opaque:
+    """A value nothing is known of; what is computed from it is opaque too."""
+
+    def __repr__(self) -> str:
+        return "opaque"
+
+
+OPAQUE = Opaque()
+
+Scalar: TypeAlias = Affine | Pointer | Lane | Opaque | Term
+Value: TypeAlias = Scalar | tuple[Scalar, ...]
+
+_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "ptr": 64}
+
+
+def lanes_of(kind: str) -> int:
+    """16 of <16 x float>; 0 of a scalar type."""
+    return int(kind[1:].split(" x ")[0]) if kind.startswith("<") else 0
+
+
+def element(kind: str) -> str:
+    """float of <16 x float>; a scalar type is its own element."""
+    return kind.rstrip(">").split(" x ")[1] if kind.startswith("<") else kind
+
+
+def bits(kind: str) -> int:
+    """Bits of an element of the type."""
+    return _BITS[element(kind)]
+
+
+def num_bytes(kind: str) -> int:
+    """Bytes of a value of the type in memory."""
+    return max(1, lanes_of(kind)) * bits(kind) // 8
+
+
+def is_float(kind: str) -> bool:
+    """Whether elements are half or float."""
+    return element(kind) in ("half", "float")
+
+
+def float_constant(text: str) -> Term:
+    """The f32 bits of a literal in LLVM's form, which are those of a double."""
+    (number,) = struct.unpack("<d", struct.pack("<Q", int(text, 16)))
+    return f32(number)
+
+
+def f32(number: float) -> Term:
+    """The bits of a number rounded to f32."""
+    (word,) = struct.unpack("<I", struct.pack("<f", number))
+    return z3.BitVecVal(word, 32)
+
+
+def call(name: str, *arguments: Term, result: int = 32) -> Term:
+    """An operation on floats of which only this is known: equal arguments give equal results. result: bits, 1 a Bool."""
+    return _function(name, tuple(argument.size() for argument in arguments), result)(*arguments)
+
+
+@cache
+def _function(name: str, sizes: tuple[int, ...], result: int) -> Term:
+    sort = z3.BoolSort() if result == 1 else z3.BitVecSort(result)
+    return z3.Function(name, *map(z3.BitVecSort, sizes), sort)
+
+
+def lanewise(operation: Callable[..., Scalar], *operands: Value) -> Value:
+    """The operation on each lane; scalars with scalars."""
+    if any(isinstance(operand, Opaque) for operand in operands):
+        return OPAQUE
+    if isinstance(operands[0], tuple):
+        return tuple(operation(*lane) for lane in zip(*operands, strict=True))
+    return operation(*operands)

@@ -1,0 +1,136 @@
+"""The domain of real numbers as Z3 expressions: operations on arrays of them are formulas about every input at once.
+
+Functions are uninterpreted: exp is any function, so what is proved does not rest on what exp is. A quantised block is
+32 functions of all its elements. -inf, which masks a score, is itself, and exp of it is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from unsay.compiler.dialect.domains import Array, Domain, Number, is_concrete
+from unsay.compiler.verify.smt import Term, z3
+from unsay.isa.formats import QUANT_BLOCK, DType
+
+
+class RealDomain(Domain):
+    """Object arrays of Z3 reals; conditions are object arrays of Z3 or Python bools."""
+
+    def lift(self, array: Array) -> Array:
+        return _each(_real, np.asarray(array))
+
+    def round(self, x: Array, dtype: DType) -> Array:
+        """Real numbers are not rounded; what narrower element types leave of them is a function."""
+        return x if dtype is not DType.F16 and dtype is not DType.BF16 else self.apply(dtype.name.lower(), x)
+
+    def apply(self, function: str, x: Array) -> Array:
+        if function.startswith("round_"):
+            return _blocks(function, x)
+        made = z3.Function(function, z3.RealSort(), z3.RealSort())
+        return _each(lambda item: 0.0 if function == "exp" and _is_infinite(item) else made(_term(item)), x)
+
+    def sub(self, a: Number, b: Number) -> Array:
+        a, b = self._pair(a, b)
+        return a - b if is_concrete(a) else _each(lambda x, y: x if _is_infinite(x) else x - y, a, b)
+
+    def pow(self, a: Array, b: Array) -> Array:
+        made = z3.Function("pow", z3.RealSort(), z3.RealSort(), z3.RealSort())
+        return _each(lambda x, y: made(_term(x), _term(y)), a, b)
+
+    def compare(self, relation: str, a: Number, b: Number) -> Array:
+        a, b = self._pair(a, b)
+        return super().compare(relation, a, b) if is_concrete(a) else _each(_COMPARE[relation], a, b)
+
+    def logical(self, connective: str, *operands: Array) -> Array:
+        return _each(_LOGICAL[connective], *operands)
+
+    def select(self, condition: Array, a: Number, b: Number) -> Array:
+        a, b = self._pair(a, b)
+        return _each(_if, condition, a, b)
+
+    def extreme(self, relation: str, x: Array, axes: tuple[int, ...], *, keepdims: bool = True) -> Array:
+        result = super().extreme(relation, x, axes, keepdims=keepdims)
+        return np.asarray(result, object)
+
+
+def variables(name: str, shape: Sequence[int]) -> Array:
+    """An array of reals that may be anything."""
+    made = np.empty(tuple(shape), object)
+    for place in np.ndindex(*shape):
+        made[place] = z3.Real(f"{name}[{','.join(map(str, place))}]")
+    return made
+
+
+def _each(function: Any, *arrays: Array) -> Array:
+    """The function of corresponding elements, as an array of objects whatever their number."""
+    spread = np.broadcast_arrays(*[np.asarray(array, object) for array in arrays])
+    made = np.empty(spread[0].shape, object)
+    for place in np.ndindex(made.shape):
+        made[place] = function(*[array[place] for array in spread])
+    return made
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if math.isinf(value):
+        return float(value)
+    fraction = Fraction(float(value))
+    return z3.Q(fraction.numerator, fraction.denominator)
+
+
+def _term(value: Any) -> Term:
+    return z3.RealVal(value) if isinstance(value, int | float) else value
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)
+
+
+def _if(condition: Any, a: Any, b: Any) -> Any:
+    if isinstance(condition, bool | np.bool_):
+        return a if condition else b
+    return z3.If(condition, _term(a), _term(b))
+
+
+def _compared(relation: str) -> Any:
+    """-inf is less than every real, and equal to itself."""
+    concrete, symbolic = _RELATIONS[relation]
+
+    def compare(a: Any, b: Any) -> Any:
+        if _is_infinite(a) or _is_infinite(b):
+            return concrete(a if _is_infinite(a) else 0.0, b if _is_infinite(b) else 0.0)
+        return symbolic(_term(a), _term(b))
+
+    return compare
+
+
+_RELATIONS: dict[str, tuple[Any, Any]] = {
+    "equal": (lambda a, b: a == b, lambda a, b: a == b),
+    "less": (lambda a, b: a < b, lambda a, b: a < b),
+    "less_equal": (lambda a, b: a <= b, lambda a, b: a <= b),
+    "greater": (lambda a, b: a > b, lambda a, b: a > b),
+    "greater_equal": (lambda a, b: a >= b, lambda a, b: a >= b),
+}
+_COMPARE = {relation: _compared(relation) for relation in _RELATIONS}
+_LOGICAL: dict[str, Any] = {
+    "and": lambda a, b: a and b if isinstance(a, bool | np.bool_) else z3.And(a, b),
+    "or": lambda a, b: a or b if isinstance(a, bool | np.bool_) else z3.Or(a, b),
+    "not": lambda a: not a if isinstance(a, bool | np.bool_) else z3.Not(a),
+}
+
+
+def _blocks(function: str, x: Array) -> Array:
+    """Blocks of the last dimension, each element a function of its block."""
+    made = np.empty(x.shape, object)
+    rows, blocks = x.reshape(-1, QUANT_BLOCK), made.reshape(-1, QUANT_BLOCK)
+    sorts = [z3.RealSort()] * (QUANT_BLOCK + 1)
+    for row, block in zip(rows, blocks, strict=True):
+        operands = [_term(item) for item in row]
+        block[:] = [z3.Function(f"{function}.{place}", *sorts)(*operands) for place in range(QUANT_BLOCK)]
+    return made

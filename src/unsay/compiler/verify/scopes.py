@@ -1,0 +1,130 @@
+"""At which sizes the axioms are proved: every small one (T2), and those of a real model (T3).
+
+Scope("x: T K, w: N K, b: (N)", T=2, K=3, N=2) has a term x of T rows and K columns of f32, a w, and a list b of one
+vector, at every T in 1..2, K in 1..3, N in 1..2. `(...)` alone is an empty list, `=0.0 ...` a constant, a word after
+the sizes another element type. Other keywords give attributes, as Python expressions over the letters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from unsay.compiler.ir.types import DTYPES, TensorType
+from unsay.compiler.verify.equations import Binding
+from unsay.compiler.verify.terms import CACHE, Terms
+from unsay.isa.formats import DType
+
+REAL: dict[str, int] = {
+    "T": 3, "P": 5, "K": 576, "N": 576, "F": 1536, "H": 9, "G": 3, "D": 64, "C": 24, "O": 32, "W": 14, "A": 7, "B": 5,
+}  # fmt: skip
+"""Sizes of SmolLM2, and of a picture: T tokens, P tokens of the past, K inputs, N outputs, F feed-forward, H heads,
+G kv heads, D head size, C channels, O output channels, W pixels a side, A, B anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Terms and attributes for the names of an equation; `most` is the greatest small size of each letter."""
+
+    terms: str
+    most: Mapping[str, int | tuple[int, ...]]
+    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def small_sizes(self) -> Iterator[dict[str, int]]:
+        """Every combination of small sizes."""
+        ranges = [most if isinstance(most, tuple) else range(1, most + 1) for most in self.most.values()]
+        for sizes in itertools.product(*ranges):
+            yield dict(zip(self.most, sizes, strict=True))
+
+    def real_sizes(self) -> dict[str, int]:
+        """Those of a real model."""
+        return {letter: REAL[letter] for letter in self.most}
+
+    def bind(self, terms: Terms, sizes: Mapping[str, int]) -> Binding:
+        """The terms and attributes at these sizes."""
+        found: Binding = {name: eval(text, {"__builtins__": {}}, dict(sizes)) for name, text in self.attributes.items()}
+        for name, text in re.findall(r"(\w+): ([^,]+)", self.terms):
+            found[name] = _leaves(terms, name, text.strip(), sizes)
+        return found
+
+
+def _leaves(terms: Terms, name: str, text: str, sizes: Mapping[str, int]) -> Any:
+    if text == "cache":
+        return terms.apply("cache", (), {"name": name, "columns": sizes["G"] * sizes["D"], "past": sizes["P"]}, CACHE)
+    if text == "()":
+        return ()
+    if text.startswith("("):
+        return tuple(_leaf(terms, f"{name}{place}", part, sizes) for place, part in enumerate(text[1:-1].split(";")))
+    return _leaf(terms, name, text, sizes)
+
+
+def _leaf(terms: Terms, name: str, text: str, sizes: Mapping[str, int]) -> Any:
+    tensor_type, value = _type(text, sizes)
+    if value is None:
+        return terms.apply("input", (), {"name": name}, tensor_type)
+    return terms.apply("constant", (), {"value": (value,)}, tensor_type)
+
+
+def _type(text: str, sizes: Mapping[str, int]) -> tuple[TensorType, float | None]:
+    dims: list[int] = []
+    dtype, value = DType.F32, None
+    for word in text.split():
+        if word in DTYPES:
+            dtype = DTYPES[word]
+        elif word.startswith("="):
+            value = float(word[1:])
+        else:
+            dims.append(eval(word, {"__builtins__": {}}, dict(sizes)))
+    return TensorType(tuple(dims), dtype), value
+
+
+_ROPE = {"d": "D", "rest": "{'num_heads': H, 'base': 10000.0}"}
+_QKV = {"n": "H*G", "m": "G", "rest": "{'head_dim': D, 'base': 10000.0, 'pairing': 'halves'}"}
+_ATTENTION = {"d": "D", "rest": "{'layer': 0, 'num_heads': H*G, 'num_kv_heads': G, 'scale': 0.5, 'output': 'f32'}"}
+_HEADS = {"T": 2, "P": (0, 1), "H": 2, "G": 2, "D": (2, 4)}
+_NORM = {"rest": "{'eps': 1e-05}"}
+
+_QKV_TERMS = "x: T K, wq: H*G*D K, wk: G*D K, wv: G*D K"
+_QKV_BIASES = _QKV_TERMS + ", bq: H*G*D, bk: G*D, bv: G*D"
+_QKV_MOST = {"T": 2, "K": 2, "H": 2, "G": 2, "D": (2, 4)}
+
+SCOPES: dict[str, tuple[Scope, ...]] = {
+    "pair-linear": (Scope("x: T K, w: H*D K", {"T": 2, "K": 3, "H": 2, "D": (2, 4, 6)}, {"d": "D"}),),
+    "pair-linear-bias": (Scope("x: T K, w: H*D K, b: H*D", {"T": 2, "K": 3, "H": 2, "D": (2, 4, 6)}, {"d": "D"}),),
+    "pair-rope": (Scope("x: T H*D", {"T": 3, "H": 2, "D": (2, 4, 6, 8)}, _ROPE),),
+    "pair-append": (Scope("c: cache, k: T G*D, v: T G*D", {"T": 2, "P": (0, 1, 2), "G": 2, "D": (2, 4)}, {"d": "D"}),),
+    "pair-attention": (Scope("c: cache, q: T H*G*D, k: T G*D, v: T G*D", _HEADS, _ATTENTION),),
+    "unpair-cache": (Scope("c: cache", {"P": (0, 1, 2), "G": 2, "D": (2, 4, 6)}, {"d": "D"}),),
+    "add-commutes": (Scope("a: A B, b: A B", {"A": 2, "B": 2}),),
+    "mul-commutes": (Scope("a: A B, b: A B", {"A": 2, "B": 2}),),
+    "silu-mul": (Scope("g: T F, u: T F", {"T": 2, "F": 3}),),
+    "silu-mul-quantised": (Scope("g: T F, u: T F", {"T": 2, "F": (32, 64)}),),
+    "ffn": (
+        Scope("r: T N, x: T K, g: F K, u: F K, d: N F", {"T": 2, "N": 2, "K": 2, "F": 3}, {"h": "'f32'"}),
+        Scope("r: T N, x: T K, g: F K, u: F K, d: N F q8_0", {"T": 1, "N": 2, "K": 1, "F": (32,)}, {"h": "'q8w'"}),
+    ),
+    "qkv-q": (Scope(_QKV_TERMS, _QKV_MOST, _QKV),),
+    "qkv-k": (Scope(_QKV_TERMS, _QKV_MOST, _QKV),),
+    "qkv-v": (Scope(_QKV_TERMS, _QKV_MOST, {"rest": f"{{'num_heads': H*G, 'num_kv_heads': G, **{_QKV['rest']}}}"}),),
+    "qkv-q-bias": (Scope(_QKV_BIASES, _QKV_MOST, _QKV),),
+    "qkv-k-bias": (Scope(_QKV_BIASES, _QKV_MOST, _QKV),),
+    "qkv-v-bias": (
+        Scope(_QKV_BIASES, _QKV_MOST, {"rest": f"{{'num_heads': H*G, 'num_kv_heads': G, **{_QKV['rest']}}}"}),
+    ),
+    "linear-add": (
+        Scope("r: T N, x: T K, w: N K, b: ()", {"T": 2, "N": 2, "K": 3}),
+        Scope("r: T N, x: T K, w: N K, b: (N)", {"T": 2, "N": 2, "K": 3}),
+    ),
+    "rms-norm-quantised": (Scope("x: T K, v: (K)", {"T": 2, "K": (32,)}, _NORM),),
+    "layer-norm-quantised": (
+        Scope("x: T K, v: (K)", {"T": 2, "K": (32,)}, _NORM),
+        Scope("x: T K, v: (K; K)", {"T": 2, "K": (32,)}, _NORM),
+    ),
+    "attention-quantised": (
+        Scope("c: cache, q: T H*G*D, k: T G*D, v: T G*D", {"T": 2, "P": (0, 1), "H": 1, "G": 1, "D": (32,)},
+              {"rest": "{'layer': 0, 'num_heads': H*G, 'num_kv_heads': G, 'head_dim': D, 'scale': 0.5}"}),
+    ),
+}  # fmt: skip
