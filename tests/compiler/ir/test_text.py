@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.ir.graphs import graphs
+from tests.compiler.ir.tensor_graphs import tensor_graphs
 from unsay.compiler.dialect.verifier import verify
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.parser import parse
@@ -18,11 +19,11 @@ def _content(graph: Graph) -> object:
         (op.kind, [v.name for v in op.operands], op.attributes, [(v.name, v.type) for v in op.results])
         for op in graph.operations
     ]
-    return graph.name, graph.dims, operations
+    return graph.name, graph.dims, graph.constraints, graph.sema, operations
 
 
-@settings(max_examples=60, deadline=None)
-@given(graphs())
+@settings(max_examples=50, deadline=None)
+@given(graphs() | tensor_graphs())
 def test_printing_and_parsing_gives_the_same_graph_back(graph: Graph):
     verify(graph)
     again = parse(print_graph(graph))
@@ -31,8 +32,8 @@ def test_printing_and_parsing_gives_the_same_graph_back(graph: Graph):
     assert print_graph(again) == print_graph(graph)
 
 
-@settings(max_examples=30, deadline=None)
-@given(graphs())
+@settings(max_examples=25, deadline=None)
+@given(graphs() | tensor_graphs())
 def test_a_copy_says_the_same_and_shares_no_operation(graph: Graph):
     copy = graph.copy()
     verify(copy)
@@ -86,7 +87,18 @@ def test_what_is_wrong_is_told_with_line_and_column(body: str, line: int, column
         ("graph g(T: 1..8) {", "expected a name"),
         ("graph g(T: 8..1) {}", "is not a range of sizes"),
         ("graph g(x: 1..8) {}", "is not a range of sizes"),
-        ("graph g(T: 1..8, T: 1..9) {}", "a dimension is declared twice"),
+        ("graph g(T: 1..8, T: 1..9) {}", "1:18: dimension T: a dimension is declared twice"),
+        ("graph g(S: 1..8 = T, T: 1..8) {}", "1:19: dimension 'T', known are "),
+        ("graph g(T: 1..8) where T = 3 {}", "1:26: expected one of == != <= < >= >, found '='"),
+        ("graph g(T: 1..8) where T % 0 == 0 {}", "1:28: a remainder by 0"),
+        ("graph g(T: 1..8) where T + 1 % 2 == 0 {}", "1:30: a sum before % needs brackets"),
+        ("graph g(T: 1..8) where (T + 1 % 2 == 0 {}", "1:31: expected '\\)', found '%'"),
+        ("graph g() sema {a = [1, 0.5]} {}", "1:22: a list has integers or floats, not both"),
+        ("graph g() sema {a = [1, true]} {}", "1:25: expected a number or a string, found 'true'"),
+        (
+            'graph g() {\n%x = input() {name = "x"} : tensor<2 x f32, layout = "nhwc">}',
+            "2:35: layout 'nhwc' does not fit",
+        ),
     ],
 )
 def test_a_text_that_is_no_graph_is_refused(text: str, message: str):
@@ -94,8 +106,31 @@ def test_a_text_that_is_no_graph_is_refused(text: str, message: str):
         parse(text)
 
 
-@settings(max_examples=80, deadline=None)
-@given(graphs(), st.integers(0, 10**6), st.integers(0, 30))
+def test_everything_a_head_may_say():
+    text = (
+        "graph g(B: 1..8, P: 0..9, S: 1..99 = 2*B*P + P - 1) where (B + P) % 2 == 0, -S + 1 < B, 3*B*B % 4 != P"
+        ' sema {device = "gpu", dynamic_batch = "B"} {\n}\n'
+    )
+    assert print_graph(parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("sema", "message"),
+    [
+        ('{colour = "red"}', "no such remark: colour, known are dynamic_batch, device"),
+        ('{device.nothing = "gpu"}', "no such remark: device.nothing"),
+        ('{dynamic_batch = "B"}', "dynamic_batch must be a dimension of the graph, got 'B'"),
+        ("{device = 1}", "device must be one of cpu, gpu, npu, got 1"),
+    ],
+)
+def test_a_remark_that_is_not_known_is_refused_at_its_place(sema: str, message: str):
+    with pytest.raises(IrError, match=message) as caught:
+        verify(parse(f"graph g(T: 1..8)\n  sema {sema} {{}}"))
+    assert (caught.value.line, caught.value.column) == (2, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs() | tensor_graphs(), st.integers(0, 10**6), st.integers(0, 30))
 def test_a_damaged_text_is_read_or_refused_and_nothing_else(graph: Graph, start: int, length: int):
     text = print_graph(graph)
     start %= len(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from unsay.compiler.dialect.ops import BY_NAME, Op
+from unsay.compiler.dialect.sema import check_sema
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.errors import IrError
 
@@ -18,6 +19,7 @@ def verify(graph: Graph, checked: set[Operation] | None = None) -> None:
     Operations in `checked` are not checked against the table again, and those that pass are added: the types
     an operation was checked with never change (Graph.replace).
     """
+    check_sema(graph)
     checked = set() if checked is None else checked
     defined: set[Value] = set()
     for operation in graph.operations:

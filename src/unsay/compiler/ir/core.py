@@ -98,6 +98,7 @@ class Graph:
     """A named list of operations, the dimensions their types may name, and what holds of those.
 
     `sema` are remarks on the whole graph that change no meaning: dynamic_batch = "B" and the like (dialect/sema.py).
+    `location` is where the text says them, or (0, 0).
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Graph:
         self.dims = {dim.name: dim for dim in dims}
         self.constraints = tuple(constraints)
         self.sema = dict(sema or {})
+        self.location = (0, 0)
         self.operations: list[Operation] = []
         self._names: set[str] = set()
 
@@ -159,6 +161,7 @@ class Graph:
     def copy(self) -> Graph:
         """The same graph, sharing nothing that changes."""
         copy = Graph(self.name, self.dims.values(), self.constraints, self.sema)
+        copy.location = self.location
         made: dict[Value, Value] = {}
         for operation in self.operations:
             twin = copy.add(

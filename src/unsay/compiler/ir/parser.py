@@ -115,6 +115,7 @@ class _Parser:
         self._graph = Graph(name, self._dims())
         if self._accept("where"):
             self._graph.constraints = self._constraints()
+        self._graph.location = self._location(self._token.start)
         if self._accept("sema"):
             self._expect("{")
             self._graph.sema = self._attributes()
