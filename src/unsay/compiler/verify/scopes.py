@@ -19,10 +19,10 @@ from unsay.compiler.verify.terms import CACHE, Terms
 from unsay.isa.formats import DType
 
 REAL: dict[str, int] = {
-    "T": 3, "P": 5, "K": 576, "N": 576, "F": 1536, "H": 9, "G": 3, "D": 64, "C": 24, "O": 32, "W": 14, "A": 7, "B": 5,
+    "T": 3, "P": 5, "K": 576, "N": 576, "F": 1536, "H": 3, "G": 3, "D": 64, "C": 24, "O": 32, "W": 14, "A": 7, "B": 5,
 }  # fmt: skip
-"""Sizes of SmolLM2, and of a picture: T tokens, P tokens of the past, K inputs, N outputs, F feed-forward, H heads,
-G kv heads, D head size, C channels, O output channels, W pixels a side, A, B anything."""
+"""Sizes of SmolLM2, and of a picture: T tokens, P tokens of the past, K inputs, N outputs, F feed-forward, H heads for
+each of G kv heads, D head size, C channels, O output channels, W pixels a side, A, B anything."""
 
 
 @dataclass(frozen=True, slots=True)
