@@ -8,6 +8,8 @@ import pytest
 
 from unsay.cli import doctor
 from unsay.cli.main import main
+from unsay.compiler.codegen.backends import backends
+from unsay.runtime.cpu import best_target
 
 
 def report(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:
@@ -21,6 +23,13 @@ def test_a_machine_that_runs_the_tests_is_well(capsys: pytest.CaptureFixture[str
     code, checks = report(capsys)
     assert code == 0
     assert {"python", "numpy", "llvmlite", "cpu", "target", "cores", "cache", "disk", "smollm2:135m"} <= checks.keys()
+
+
+def test_every_back_end_is_listed_with_what_this_machine_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = report(capsys)[1]
+    assert {backend.target for backend in backends()} <= checks.keys()
+    assert checks[best_target()]["found"] == "a whole step"
+    assert checks["wasm32-simd128"]["found"] == "a whole step, but to run it lacks simd128"
 
 
 def test_what_is_missing_is_named_with_a_way_to_mend_it(

@@ -35,6 +35,26 @@ def test_a_forced_target_is_checked_against_the_cpu() -> None:
         check_target("mmx", cpu_for("avx2"))
 
 
+def test_an_aarch64_cpu_is_told_what_its_own_architecture_needs() -> None:
+    with pytest.raises(TargetError, match=r"lacks asimddp; unsay needs at least ARMv8\.2"):
+        best_target(cpu_for("aarch64-dotprod", "asimddp"))
+    with pytest.raises(TargetError, match="lacks i8mm"):
+        check_target("aarch64-i8mm", cpu_for("aarch64-dotprod"))
+
+
+def test_no_cpu_runs_webassembly() -> None:
+    for target in ("avx512-vnni", "aarch64-i8mm"):
+        with pytest.raises(TargetError, match="wasm32-simd128 code, it lacks simd128"):
+            check_target("wasm32-simd128", cpu_for(target))
+
+
 def test_cpuinfo_is_read_for_the_first_processor() -> None:
     text = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nflags\t: fpu\n"
     assert parse_cpuinfo(text) == Cpu("Some CPU", frozenset({"fpu", "avx2"}))
+
+
+def test_cpuinfo_of_aarch64_has_features_and_no_name() -> None:
+    text = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd atomics asimddp\nCPU implementer\t: 0x41\n"
+    cpu = parse_cpuinfo(text)
+    assert cpu == Cpu("unknown CPU", frozenset({"fp", "asimd", "atomics", "asimddp"}))
+    assert best_target(cpu) == "aarch64-dotprod"

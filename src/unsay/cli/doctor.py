@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unsay.hub import KnownModel
 
 _PACKAGES = ("numpy", "llvmlite", "tokenizers", "minijinja", "rich")
+_NAME_WIDTH = 18
 _DISK_BYTES = 400_000_000
 """A model file, its archive while it is unpacked, and the packed weights."""
 
@@ -51,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(check: Check) -> None:
-    write_line(f"{'ok ' if check.ok else 'BAD'}  {check.name:<14}{check.found}")
+    write_line(f"{'ok ' if check.ok else 'BAD'}  {check.name:<{_NAME_WIDTH}}{check.found}")
     if check.mend:
-        write_line(f"     {'':<14}{check.mend}")
+        write_line(f"     {'':<{_NAME_WIDTH}}{check.mend}")
 
 
 def _check_python() -> list[Check]:
@@ -82,6 +83,22 @@ def _check_cpu() -> list[Check]:
         return [Check("cpu", False, str(error), "run unsay on a CPU that has them")]
     cores = len(os.sched_getaffinity(0))
     return [Check("cpu", True, cpu.name), Check("target", True, target), Check("cores", True, str(cores))]
+
+
+def _check_backends() -> list[Check]:
+    """What code can be made for, and why it would not run here."""
+    from unsay.compiler.codegen.backends import backends
+    from unsay.runtime.cpu import probe
+
+    try:
+        flags = probe().flags
+    except UnsayError:
+        flags = frozenset[str]()
+    return [
+        Check(backend.target, True, backend.emitter.makes + (f", but to run it lacks {lacking}" if lacking else ""))
+        for backend in backends()
+        for lacking in [backend.emitter.lacking(flags)]
+    ]
 
 
 def _check_cache() -> list[Check]:
@@ -141,5 +158,5 @@ def _check_image() -> list[Check]:
 
 
 _CHECKS: tuple[Callable[[], list[Check]], ...] = (
-    _check_python, _check_packages, _check_cpu, _check_cache, _check_models, _check_image,
+    _check_python, _check_packages, _check_cpu, _check_backends, _check_cache, _check_models, _check_image,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """The instruction sets machine code is made for, best first, and what each needs of a CPU.
 
 `cpu_flags` are the names /proc/cpuinfo gives; Linux lists there only what the kernel has enabled for programs,
-so a flag stands for CPU and operating system alike.
+so a flag stands for CPU and operating system alike. No CPU has the flag of WebAssembly.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from unsay.errors import TargetError
 _X86_64_V3 = (
     "pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "movbe", "avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm",
 )  # fmt: skip
+_AARCH64 = ("asimd", "atomics", "asimddp")
 _X86_64_V4 = (*_X86_64_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 
@@ -38,6 +39,11 @@ TARGETS: tuple[Target, ...] = (
         (*_X86_64_V3, "avx_vnni"), 32,
     ),
     Target("avx2", "x86_64-unknown-linux-gnu", "x86-64-v3", "", _X86_64_V3, 32),
+    Target(
+        "aarch64-i8mm", "aarch64-unknown-linux-gnu", "generic", "+lse,+dotprod,+i8mm", (*_AARCH64, "i8mm"), 16,
+    ),
+    Target("aarch64-dotprod", "aarch64-unknown-linux-gnu", "generic", "+lse,+dotprod", _AARCH64, 16),
+    Target("wasm32-simd128", "wasm32-unknown-unknown", "generic", "+simd128,+atomics", ("simd128",), 16),
 )  # fmt: skip
 
 

@@ -11,6 +11,12 @@ from unsay.isa.targets import TARGETS, find_target
 
 _CPUINFO = Path("/proc/cpuinfo")
 
+_OLDEST = {
+    "avx2": "at least x86-64-v3 (AVX2, FMA, F16C: Haswell or Zen and later)",
+    "aarch64-dotprod": "at least ARMv8.2 with dot products (Cortex-A75 or Neoverse N1 and later)",
+}
+"""The least demanding target of each architecture, and what it means."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
@@ -21,20 +27,21 @@ class Cpu:
 
 
 def probe() -> Cpu:
-    """The CPU this process runs on; raises TargetError where there is no x86-64 Linux to ask."""
+    """The CPU this process runs on; raises TargetError where there is no Linux on x86-64 or AArch64 to ask."""
     machine = platform.machine()
-    if machine not in ("x86_64", "AMD64") or not _CPUINFO.exists():
-        raise TargetError(f"unsay needs an x86-64 CPU under Linux; this is {machine} under {platform.system()}")
+    if machine not in ("x86_64", "aarch64") or not _CPUINFO.exists():
+        raise TargetError(f"unsay needs an x86-64 or AArch64 CPU under Linux; this is {machine}, {platform.system()}")
     return parse_cpuinfo(_CPUINFO.read_text())
 
 
 def parse_cpuinfo(text: str) -> Cpu:
-    """Read the first processor of /proc/cpuinfo."""
+    """Read the first processor of /proc/cpuinfo; on AArch64 flags are called features, and the CPU has no name."""
     fields: dict[str, str] = {}
     for line in text.split("\n\n", 1)[0].splitlines():
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
-    return Cpu(fields.get("model name", "unknown CPU"), frozenset(fields.get("flags", "").split()))
+    flags = fields.get("flags", fields.get("Features", ""))
+    return Cpu(fields.get("model name", "unknown CPU"), frozenset(flags.split()))
 
 
 def best_target(cpu: Cpu | None = None) -> str:
@@ -43,17 +50,23 @@ def best_target(cpu: Cpu | None = None) -> str:
     for target in TARGETS:
         if cpu.flags.issuperset(target.cpu_flags):
             return target.name
-    check_target(TARGETS[-1].name, cpu)
+    check_target(_nearest(cpu), cpu)
     raise AssertionError(cpu)
 
 
 def check_target(name: str, cpu: Cpu | None = None) -> None:
     """Raise TargetError if the CPU cannot run code of this target, naming what it lacks."""
-    target = find_target(name)
     cpu = cpu or probe()
-    missing = [flag for flag in target.cpu_flags if flag not in cpu.flags]
+    missing = _missing(name, cpu)
     if missing:
-        raise TargetError(
-            f"{cpu.name} cannot run {name} code, it lacks {' '.join(missing)}; "
-            f"unsay needs at least x86-64-v3 (AVX2, FMA, F16C: Haswell or Zen and later)"
-        )
+        need = _OLDEST[_nearest(cpu)]
+        raise TargetError(f"{cpu.name} cannot run {name} code, it lacks {' '.join(missing)}; unsay needs {need}")
+
+
+def _missing(name: str, cpu: Cpu) -> list[str]:
+    return [flag for flag in find_target(name).cpu_flags if flag not in cpu.flags]
+
+
+def _nearest(cpu: Cpu) -> str:
+    """The oldest target of the CPU's architecture: the one it lacks least of."""
+    return min(_OLDEST, key=lambda name: len(_missing(name, cpu)))

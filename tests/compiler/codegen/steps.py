@@ -26,8 +26,8 @@ from unsay.runtime.threads import WorkerPool
 
 UNITS: dict[str, DotUnit] = {
     "avx2": dot_unit(find_target("avx2")),
-    "vnni-256": DotUnit(vnni=True, vector_bytes=32, tiles=(6, 2, 1), emulated=True),
-    "vnni-512": DotUnit(vnni=True, vector_bytes=64, tiles=(8, 2, 1), emulated=True),
+    "vnni-256": DotUnit("vpdpbusd", vector_bytes=32, tiles=(6, 2, 1), emulated=True),
+    "vnni-512": DotUnit("vpdpbusd", vector_bytes=64, tiles=(8, 2, 1), emulated=True),
 }
 """What this machine runs: AVX2 itself, and the code of the VNNI targets with vpdpbusd by its definition."""
 

@@ -7,6 +7,7 @@ import mmap
 
 import pytest
 
+from unsay.compiler.codegen import elf
 from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
 from unsay.isa.targets import find_target
 
@@ -30,10 +31,23 @@ define void @mask(ptr %x) #0 {{
     assert list(values) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 
 
-def test_an_undefined_symbol_is_refused_by_name() -> None:
+@pytest.mark.parametrize("target", ["avx2", "aarch64-dotprod"])
+def test_an_undefined_symbol_is_refused_by_name(target: str) -> None:
     text = f"{ATTRIBUTES}\ndeclare void @nowhere()\ndefine void @f() #0 {{\n  call void @nowhere()\n  ret void\n}}"
     with pytest.raises(AssertionError, match="nowhere"):
-        compile_module(text, AVX2)
+        compile_module(text, find_target(target))
+
+
+def test_references_of_aarch64_count_in_pages_and_words() -> None:
+    """adrp, ldr and bl by hand: a constant 0x2030 bytes and a function 0x1000 bytes from the reference."""
+    patches = elf._PATCHES[183]
+    assert patches[275](0x90000000, 0x5030, 0x3000) == 0xD0000000  # adrp x0, two pages on
+    assert patches[275](0x90000000, 0x1030, 0x3FFC) == 0xD0FFFFE0  # two pages back
+    assert patches[299](0x3DC00000, 0x5030, 0x3000) == 0x3DC00C00  # ldr q0, [x0, #0x30]: three times 16 bytes
+    assert patches[283](0x94000000, 0x4000, 0x3000) == 0x94000400  # bl, 0x400 words on
+    assert patches[283](0x94000000, 0x2000, 0x3000) == 0x97FFFC00  # and back
+    with pytest.raises(AssertionError):
+        patches[299](0x3DC00000, 0x5038, 0x3000)
 
 
 def test_writable_data_is_refused_by_name() -> None:

@@ -11,11 +11,11 @@ Every value is a named SSA value; a Slot is an alloca, which LLVM turns into reg
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-F32, F16, I8, I16, I32, I64, PTR, BOOL = "float", "half", "i8", "i16", "i32", "i64", "ptr", "i1"
+F64, F32, F16, I8, I16, I32, I64, PTR, BOOL = "double", "float", "half", "i8", "i16", "i32", "i64", "ptr", "i1"
 F32X16, I32X16, F16X16 = "<16 x float>", "<16 x i32>", "<16 x half>"
 
 
@@ -35,10 +35,10 @@ def with_element(kind: str, element: str) -> str:
 
 
 def literal(kind: str, number: float) -> str:
-    """Text of a constant; floats are rounded to f32 and written exactly, as LLVM wants, as the bits of a double."""
+    """Text of a constant; floats are rounded to their type and written exactly, as LLVM wants: as bits of a double."""
     element = element_type(kind)
-    if element == F32:
-        rounded = struct.unpack("<f", struct.pack("<f", number))[0]
+    if element in (F32, F64):
+        rounded = struct.unpack("<f", struct.pack("<f", number))[0] if element == F32 else number
         text = f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
     else:
         text = str(int(number))
@@ -101,12 +101,21 @@ class Value:
     def compare(self, condition: str, other: Value | float) -> Value:
         """`fcmp` or `icmp` with LLVM's name of the condition."""
         right = self.function.operand(self.type, other)
-        name = "fcmp" if element_type(self.type) == F32 else "icmp"
+        name = "fcmp" if element_type(self.type) in (F32, F64) else "icmp"
         return self.function.emit(with_element(self.type, BOOL), f"{name} {condition} {self}, {right.text}")
 
     def cast(self, how: str, kind: str) -> Value:
         """A conversion, by LLVM's name: sext, zext, trunc, sitofp, fptosi, fpext, fptrunc, bitcast."""
+        if F16 in (element_type(self.type), element_type(kind)) and how in self.function.module.substitutes:
+            return self._substituted_half(how, kind)
         return self.function.emit(kind, f"{how} {self} to {kind}")
+
+    def _substituted_half(self, how: str, kind: str) -> Value:
+        """Halves go in and come out as i16: without instructions for them, they are no arguments either."""
+        if how == "fpext":
+            bits = self.cast("bitcast", with_element(self.type, I16))
+            return self.function.substitute(how, kind, bits)
+        return self.function.substitute(how, with_element(kind, I16), self).cast("bitcast", kind)
 
     def splat(self, lanes: int) -> Value:
         """A vector with this scalar in every lane."""
@@ -120,12 +129,19 @@ class Value:
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         return self.function.emit(kind, f"shufflevector {self}, {self.type} poison, <{len(lanes)} x i32> <{mask}>")
 
+    def beside(self, other: Value) -> Value:
+        """The lanes of this vector, then those of the other."""
+        lanes = 2 * int(self.type[1:].split(" x ")[0])
+        mask = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        kind = vector(element_type(self.type), lanes)
+        return self.function.emit(kind, f"shufflevector {self}, {other}, <{lanes} x i32> <{mask}>")
+
     def lane(self, index: int) -> Value:
         """One lane, as a scalar."""
         return self.function.emit(element_type(self.type), f"extractelement {self}, i32 {index}")
 
     def _binary(self, float_name: str, int_name: str, other: Value | float) -> Value:
-        name = float_name if element_type(self.type) == F32 else int_name
+        name = float_name if element_type(self.type) in (F32, F64) else int_name
         assert name, (self, float_name, int_name)
         right = self.function.operand(self.type, other)
         return self.function.emit(self.type, f"{name} {self}, {right.text}")
@@ -225,9 +241,22 @@ class Function:
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
         """a * b + c, rounded once."""
-        return self.intrinsic(
-            f"llvm.fma.{_suffix(a.type)}", a.type, a, self.operand(a.type, b), self.operand(a.type, c)
-        )
+        arguments = (a, self.operand(a.type, b), self.operand(a.type, c))
+        if "fma" in self.module.substitutes:
+            return self.substitute("fma", a.type, *arguments)
+        return self.intrinsic(f"llvm.fma.{_suffix(a.type)}", a.type, *arguments)
+
+    def substitute(self, name: str, kind: str, *arguments: Value) -> Value:
+        """Call what the module has in place of an instruction."""
+        write = self.module.substitutes[name]
+        parameters = [(argument.type, f"x{place}") for place, argument in enumerate(arguments)]
+
+        def body(f: Function) -> None:
+            f.result_value = write(f, *(f[parameter] for _, parameter in parameters))
+
+        full_name = f"soft_{name}_{_suffix(arguments[0].type)}"
+        self.module.define(full_name, parameters, body, f"{name}, which the target lacks", kind, inline=False)
+        return self.call(full_name, kind, *arguments)
 
     def unary(self, name: str, x: Value) -> Value:
         """A one-argument LLVM intrinsic: roundeven, sqrt, fabs."""
@@ -312,10 +341,15 @@ class Function:
 
 
 class Module:
-    """Functions by name; each is written once, however often it is asked for."""
+    """Functions by name; each is written once, however often it is asked for.
 
-    def __init__(self, header: str) -> None:
+    substitutes: what to write for an instruction the target lacks (fma, and fpext and fptrunc of halves, which it sees
+    as i16).
+    """
+
+    def __init__(self, header: str, substitutes: Mapping[str, Callable[..., Value]] | None = None) -> None:
         self._header = header
+        self.substitutes = substitutes or {}
         self._declarations: dict[str, str] = {}
         self._definitions: dict[str, str] = {}
 

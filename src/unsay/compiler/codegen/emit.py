@@ -20,6 +20,7 @@ from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
 from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
+from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
 from unsay.compiler.codegen.kernels.sync import add_sync
 from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
 from unsay.errors import ProgramError, UnsupportedError
@@ -89,7 +90,8 @@ def step_text(
     """LLVM IR text of the step."""
     if spec.head_dim % ROW_GROUP:
         raise UnsupportedError(f"head size {spec.head_dim} is not a multiple of {ROW_GROUP}, which the kernels need")
-    module = Module(f"; {spec.name}: one step of up to {max_tokens} tokens, {max_rows} logit rows\n{ATTRIBUTES}")
+    header = f"; {spec.name}: one step of up to {max_tokens} tokens, {max_rows} logit rows\n{ATTRIBUTES}"
+    module = Module(header, SUBSTITUTES[unit.architecture])
 
     def write(f: Function) -> None:
         writer = _StepWriter(f, spec, unit, max_threads, scratch_offset, _logits_tensors(program))
@@ -101,7 +103,7 @@ def step_text(
 
     doc = "this thread's part of the program; 1 if stopped by the interrupt word"
     module.define("step", [(PTR, "args"), (I32, "thread")], write, doc, result=I32, linkage="")
-    add_sync(module)
+    add_sync(module, unit.architecture)
     return module.text()
 
 

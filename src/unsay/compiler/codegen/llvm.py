@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import llvmlite.binding as llvm
 
 from unsay.compiler.codegen.elf import link
+from unsay.compiler.codegen.wasm import link_wasm
 from unsay.errors import TargetError
 from unsay.isa.targets import Target
 
@@ -37,9 +38,12 @@ _KEEP_ORDER = ("--pre-RA-sched=source", "--enable-misched=false")
 def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
     """(position-independent code, entry offsets) of IR text; LLVM's own words are raised if it does not parse.
 
+    For WebAssembly: a module, and the indices of its functions.
+
     Raises TargetError if LLVM fails for a target other than this machine's.
     """
-    return link(translate(text, target, "object"))
+    linker = link_wasm if target.triple.startswith("wasm") else link
+    return linker(translate(text, target, "object"))
 
 
 def translate(text: str, target: Target, form: Form) -> bytes:
@@ -83,6 +87,8 @@ def _is_native(target: Target) -> bool:
 def _optimised(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text)
     module.triple = target.triple
+    if not target.triple.startswith("x86_64"):  # whose layout is LLVM's default
+        module.data_layout = str(machine.target_data)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.slp_vectorization = False

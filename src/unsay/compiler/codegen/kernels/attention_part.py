@@ -17,6 +17,9 @@ from unsay.isa.formats import DType
 
 PART_TOKENS = 256
 
+_HEADS_AT_ONCE = {64: 8, 32: 3, 16: 2}
+"""Heads whose sums fit the registers, by bytes of a register: up to 4 x 16 lanes a head; 32, 16 and 32 registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attention:
@@ -64,7 +67,7 @@ def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
         weights = f.buffer(shape.group * PART_TOKENS * 4)
         keys = f.smaller(f["position"] + 1 - f["part"] * PART_TOKENS, PART_TOKENS)
         pages = (keys + (PAGE_TOKENS - 1)) // PAGE_TOKENS
-        at_once = 8 if unit.vector_bytes == 64 else 3
+        at_once = _HEADS_AT_ONCE[unit.vector_bytes]
         for first in range(0, shape.group, at_once):
             heads = range(first, min(first + at_once, shape.group))
             _scores(f, shape, heads, keys, pages, weights)

@@ -10,12 +10,15 @@
 A thread that sees the interrupt word in a tile loop sets `seen` and leaves its kernel; whether the step stops is
 decided once per barrier, by the last to arrive, and published in the same word that releases the others. So all
 threads leave at the same barrier, and an interrupt cleared too early cannot make an unfinished step look finished.
-Waiting is a short spin, then a futex: with fewer cores than threads nobody burns the time of the one that works.
+Waiting is a short spin, then a futex (waiting.py): with fewer cores than threads nobody burns the time of the one that
+works. Orders are those of the C11 memory model, so weakly ordered machines need nothing more.
 """
 
 from __future__ import annotations
 
 from unsay.compiler.codegen.builder import Module
+from unsay.compiler.codegen.kernels.dot import Architecture
+from unsay.compiler.codegen.kernels.waiting import WAITING
 from unsay.isa.abi import PoolState, StepArgs
 
 BARRIER_SPINS = 1500
@@ -25,13 +28,6 @@ IDLE_SPINS = 1500
 """Tries before a worker without a step parks."""
 
 _PARTS = {
-    "futex": """
-; futex system call on the word at %word: operation 128 waits while it is %value, 129 wakes %value sleepers
-define internal void @futex(ptr %word, i64 %operation, i64 %value) #0 {
-  call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},{rdx},{r10},~{rcx},~{r11},~{memory}"(
-    i64 202, ptr %word, i64 %operation, i64 %value, i64 0)
-  ret void
-}""",
     "await_change": """
 ; the value of %word once it is no longer %old; %sleepers counts those asleep on it
 define internal i32 @await_change(ptr %word, ptr %sleepers, i32 %old, i32 %spins) noinline #0 {
@@ -43,7 +39,7 @@ spin:
   %same = icmp eq i32 %now, %old
   br i1 %same, label %again, label %changed
 again:
-  call void @llvm.x86.sse2.pause()
+  call void @pause()
   %tries.next = add i32 %tries, 1
   %more = icmp ult i32 %tries.next, %spins
   br i1 %more, label %spin, label %sleep
@@ -193,11 +189,11 @@ define void @close(ptr %pool) #0 {
 }
 
 
-def add_sync(module: Module) -> None:
+def add_sync(module: Module, architecture: Architecture) -> None:
     """Write the synchronisation functions and the pool's entries `run`, `worker` and `close` into the module."""
+    waiting = WAITING[architecture]
     numbers = {f"{{{name}}}": str(number) for name, number in _numbers().items()}
-    module.declare("llvm.x86.sse2.pause", "void", [])
-    for name, text in _PARTS.items():
+    for name, text in {"pause": waiting.pause, "futex": waiting.futex, **_PARTS}.items():
         for placeholder, number in numbers.items():
             text = text.replace(placeholder, number)
         module.add_text(name, text.strip())
