@@ -3,7 +3,11 @@
     graph cnn(B: 1..8) sema {dynamic_batch = "B", device.conv2d = "gpu"} { ... }
 
 Passes and back ends may act on them; none changes what the graph computes. An attribute of an operation that begins
-with `sema.` is a remark on that operation, and free.
+with `sema.` is a remark on that operation, and free; verify/spec.py checks those that passes leave:
+
+    sema.device   where the operation is to run (passes/assign_devices.py)
+    sema.stage    when it may run: after all stages before (passes/schedule.py)
+    sema.offsets  where in the arena of its device each result lies, in bytes (passes/plan_memory.py)
 """
 
 from __future__ import annotations
@@ -28,13 +32,26 @@ class Remark:
     doc: str
 
 
+DEVICE, STAGE, OFFSETS = "sema.device", "sema.stage", "sema.offsets"
+
+
+def _per_device(name: str, fits: Callable[[Graph, Any], bool], wanted: str, doc: str) -> list[Remark]:
+    return [Remark(f"{name}.{device}", fits, wanted, doc.format(device)) for device in sorted(DEVICES)]
+
+
 SEMA: tuple[Remark, ...] = (
     Remark("dynamic_batch", lambda graph, value: value in graph.dims, "a dimension of the graph",
            "this dimension is the batch, and may be another at each run (passes/specialise_batch.py)"),
+    Remark("batch", lambda _, value: type(value) is int and value > 0, "a size",
+           "the size of the batch that the graph is wanted for"),
     Remark("device", lambda _, value: value in DEVICES, f"one of {', '.join(sorted(DEVICES))}",
            "where operations run that no other remark places (passes/assign_devices.py)"),
     Remark("device.KIND", lambda _, value: value in DEVICES, f"one of {', '.join(sorted(DEVICES))}",
            "where operations of this kind run"),
+    *_per_device("precision", lambda _, value: value in ("f16", "bf16"), "f16 or bf16",
+                 "the element type products on the {} compute in (passes/propagate_precision.py)"),
+    *_per_device("arena_bytes", lambda _, value: type(value) is int and value >= 0, "a number of bytes",
+                 "the most memory a run takes on the {} (passes/plan_memory.py)"),
     Remark("calling", lambda _, value: value in ("vllm",), "vllm",
            "the graph takes and gives what this caller passes (frontend/)"),
 )  # fmt: skip

@@ -174,6 +174,11 @@ class Graph:
             made.update(zip(operation.results, twin.results, strict=True))
         return copy
 
+    def become(self, other: Graph) -> None:
+        """Take over everything of another graph but its name, which nothing else may use afterwards."""
+        self.dims, self.constraints, self.sema = other.dims, other.constraints, other.sema
+        self.operations, self._names = other.operations, other._names
+
     def _unique(self, name: str) -> str:
         candidate, suffix = name, 0
         while candidate in self._names:
