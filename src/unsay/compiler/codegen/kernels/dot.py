@@ -94,10 +94,17 @@ def block_dot(
     sums: list[Value | None] = list(starts) if starts and finish is None else [None] * len(blocks)
     for columns, values in _unpacked(f, unit, dtype, weights):
         for place, block in enumerate(blocks):
-            x = f.load(I32, block.at(columns), align=4).splat(unit.lanes)
-            sums[place] = step(f, unit, sums[place], values, x.cast("bitcast", values.type))
+            x = _four_columns(f, unit, block, columns).cast("bitcast", values.type)
+            sums[place] = step(f, unit, sums[place], values, x)
     done = [total for total in sums if total is not None]
     return done if finish is None else _added(starts, [finish(f, total) for total in done])
+
+
+def _four_columns(f: Function, unit: DotUnit, block: Value, columns: int) -> Value:
+    """Four bytes of an activation block for every row; sdot takes them out of a register of 16, which one load fills."""
+    if unit.architecture != "aarch64":
+        return f.load(I32, block.at(columns), align=4).splat(unit.lanes)
+    return f.load(vector(I32, 4), block.at(columns // 16 * 16), align=16).shuffle([columns % 16 // 4] * 4)
 
 
 def _added(starts: Sequence[Value] | None, dots: list[Value]) -> list[Value]:
@@ -105,15 +112,18 @@ def _added(starts: Sequence[Value] | None, dots: list[Value]) -> list[Value]:
 
 
 def _unpacked(f: Function, unit: DotUnit, dtype: DType, weights: Value) -> Iterator[tuple[int, Value]]:
-    """(first column, one byte per row and column) of four columns at a time."""
-    kind = vector(I8, unit.vector_bytes)
-    for j in range(8 if dtype is DType.Q8_0 else 4):
-        loaded = f.load(kind, weights.at(64 * j), align=min(unit.vector_bytes, 32))
-        if dtype is DType.Q8_0:
+    """(first column, one byte per row and column) of four columns at a time, on AArch64 from left to right."""
+    kind, align = vector(I8, unit.vector_bytes), min(unit.vector_bytes, 32)
+    if dtype is DType.Q8_0:
+        for j in range(8):
+            loaded = f.load(kind, weights.at(64 * j), align)
             yield 4 * j, loaded ^ -128 if unit.offset(dtype) else loaded
-        else:
-            yield 4 * j, loaded & 15
-            yield 4 * j + 16, loaded >> 4
+        return
+    at_once = 4 if unit.architecture == "aarch64" else 1
+    for start in range(0, 4, at_once):
+        nibbles = [(4 * j, f.load(kind, weights.at(64 * j), align)) for j in range(start, start + at_once)]
+        yield from ((column, loaded & 15) for column, loaded in nibbles)
+        yield from ((column + 16, loaded >> 4) for column, loaded in nibbles)
 
 
 Step: TypeAlias = Callable[[Function, DotUnit, "Value | None", Value, Value], Value]
