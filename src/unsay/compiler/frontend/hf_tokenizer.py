@@ -36,6 +36,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any], num_rows: int | 
     tokenizer = read_json(directory / "tokenizer.json")
     settings = _optional(directory / "tokenizer_config.json")
     model, added = as_object(tokenizer.get("model"), "model"), _added_tokens(tokenizer)
+    pre, merges = word_kind(tokenizer, model), _merges(model)
     tokens, types = _tokens(model, added, num_rows)
     ids = {token: index for index, token in enumerate(tokens)}
     end_ids = _end_ids(directory, config, len(tokens))
@@ -43,10 +44,10 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any], num_rows: int | 
     eos_id = _named(settings, "eos_token", ids, config)
     return VocabSpec(
         kind="gpt2",
-        pre=word_kind(tokenizer, model),
+        pre=pre,
         tokens=tokens,
         token_types=types,
-        merges=_merges(model),
+        merges=merges,
         bos_id=bos_id,
         eos_id=eos_id if eos_id is not None else next(iter(end_ids), None),
         eot_id=None,

@@ -15,7 +15,7 @@ from unsay.compiler.ir.core import Graph
 class Imported:
     """`weights` holds an array for every `weight() {tensor = name}` of the graph, under that name.
 
-    bf16 has no NumPy type: such an array is the uint16 bit pattern, and the weight's declared type says bf16.
+    NumPy has no bf16: such an array is uint16, the bits, or f32, the values; the weight's declared type says bf16.
     """
 
     graph: Graph

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unsay.compiler.frontend import huggingface
+from unsay.compiler.frontend.arrays import FileWeights
 from unsay.compiler.frontend.describe import check_vocabulary, model_spec, vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
+from unsay.compiler.frontend.imported import Imported
 from unsay.compiler.frontend.model_file import WeightFile
+from unsay.compiler.ir.types import TensorType
+from unsay.compiler.limits import LIMITS
+from unsay.compiler.models import build_graph
 from unsay.image import ModelSpec, VocabSpec
 
 
@@ -34,3 +39,11 @@ def open_model(source: Path) -> Loaded:
 def open_text_side(source: Path) -> VocabSpec:
     """The tokenizer of a model, which may be all there is; raises as `open_model`."""
     return huggingface.open_vocabulary(source) if source.is_dir() else vocab_spec(open_gguf(source))
+
+
+def import_model(source: Path) -> Imported:
+    """The graph of a model, unfused, and its weights by their names in it; raises as `open_model`."""
+    loaded = open_model(source)
+    types = {name: TensorType(tensor.shape, tensor.dtype) for name, tensor in loaded.file.tensors.items()}
+    graph = build_graph(loaded.spec, types, LIMITS.max_tokens, LIMITS.max_rows)
+    return Imported(graph, FileWeights(loaded.file))

@@ -1,0 +1,335 @@
+"""Hugging Face directories: read as a GGUF file of the same model is, and refused by name where they ask for more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unsay
+from tests.tiny import CONTROL_TOKENS, write_tiny_gguf
+from tests.tiny_hf import BYTE_LEVEL, SMOLLM, write_json, write_tiny_hf, write_tokenizer, write_weights
+from unsay.compiler.frontend.arrays import FileWeights
+from unsay.compiler.frontend.hf_files import model_files
+from unsay.compiler.frontend.huggingface import open_huggingface
+from unsay.compiler.frontend.source import import_model, open_model
+from unsay.errors import ModelFileError, ModelNotFoundError, UnsupportedError
+from unsay.image import ModelSpec
+from unsay.session.tokenizer import Tokenizer
+
+QWEN2_ON = {"use_sliding_window": True, "max_window_layers": 0}
+
+UNSUPPORTED: dict[str, tuple[str, dict[str, object], str]] = {
+    "another architecture": ("gpt_neox", {}, "model_type 'gpt_neox'; supported are llama, qwen2, mistral"),
+    "a classifier": ("llama", {"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
+    "experts": ("mistral", {"num_local_experts": 8}, "the key 'num_local_experts'"),
+    "a key nobody knows": ("llama", {"logit_scale": 0.5}, r"'logit_scale' \(0\.5\) is not known"),
+    "a quantised model": ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
+    "code of its own": ("llama", {"auto_map": {"AutoModel": "m.M"}}, "auto_map"),
+    "rope scaling, old key": (
+        "llama",
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
+        "rope_scaling of type 'lin",
+    ),
+    "rope scaling, new key": (
+        "llama",
+        {"rope_parameters": {"rope_type": "llama3"}},
+        "rope_parameters of type 'llama3'",
+    ),
+    "a rope parameter": (
+        "llama",
+        {"rope_parameters": {"rope_type": "default", "beta": 1}},
+        "rope_parameters: .*'beta'",
+    ),
+    "partly rotated": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+    "another activation": ("llama", {"hidden_act": "gelu"}, "hidden_act = gelu; supported is silu"),
+    "a window": ("mistral", {"sliding_window": 512}, r"of 512 tokens, the context has 1024\) is not supported"),
+    "the default window": ("mistral", {"sliding_window": None, "max_position_embeddings": 8192}, "of 4096 tokens"),
+    "a window of qwen2": ("qwen2", {"sliding_window": 64, **QWEN2_ON}, "of 64 tokens"),
+    "a window on a llama": ("llama", {"sliding_window": 64}, "'sliding_window'"),
+    "layers of two kinds": ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+    "biases of mistral": ("mistral", {"attention_bias": True}, "attention_bias = True"),
+    "a head of 24": ("llama", {"head_dim": 24}, "head size 24; supported are multiples of 16 up to 256"),
+}
+
+WRONG: dict[str, tuple[dict[str, object], str]] = {
+    "no hidden_size": ({"hidden_size": None}, "the key hidden_size is missing"),
+    "no context": ({"max_position_embeddings": None}, "max_position_embeddings is missing"),
+    "0 layers": ({"num_hidden_layers": 0}, r"num_hidden_layers is 0, it must be an integer in 1\.\.1024"),
+    "2^40 layers": ({"num_hidden_layers": 1 << 40}, "num_hidden_layers is 1099511627776"),
+    "layers as text": ({"num_hidden_layers": "2"}, "num_hidden_layers is 2, it must be an integer"),
+    "true layers": ({"num_hidden_layers": True}, "num_hidden_layers is True"),
+    "eps of 0": ({"rms_norm_eps": 0}, "rms_norm_eps is 0, it must be a number between 0 and 1"),
+    "eps of 1e999": ({"rms_norm_eps": float("inf")}, "config.json is no JSON: Infinity"),
+    "heads that do not divide": ({"num_key_value_heads": 4}, "6 heads cannot share 4 key/value heads"),
+    "a tie of text": ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is yes, it must be true or false"),
+    "two bases": ({"rope_parameters": {"rope_theta": 5e5}}, "stated as 10000 and as 500000"),
+    "another vocabulary": (
+        {"vocab_size": 512},
+        r"model\.embed_tokens\.weight is \[293, 96\], config.json makes it \[512",
+    ),
+    "fewer tokens": ({"vocab_size": 100}, r"model\.embed_tokens\.weight"),
+    "more layers": ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ \(9 in all\) is missing"),
+    "biases that are not there": ({"attention_bias": True}, r"k_proj\.bias \(8 in all\) is missing"),
+    "an untied head that is not there": ({"tie_word_embeddings": False}, r"lm_head\.weight \(1 in all\) is missing"),
+}
+
+
+def test_every_key_of_a_config_is_in_the_spec(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "tiny", rope_base=5e5, layers=3, kv_heads=3)
+    spec = open_model(directory).spec
+    assert spec == ModelSpec(
+        name="tiny", architecture="llama", num_layers=3, embedding_size=96, num_heads=6, num_kv_heads=3, head_dim=16,
+        ffn_size=160, vocab_size=293, context_length=1024, norm_eps=1e-5, rope_base=5e5, rope_pairing="halves",
+    )  # fmt: skip
+
+
+def test_rope_parameters_of_transformers_5_and_defaults_of_older_files(tmp_path: Path) -> None:
+    newer = {"rope_theta": None, "rope_parameters": {"rope_theta": 2e4, "rope_type": "default"}}
+    assert open_model(write_tiny_hf(tmp_path / "5", config=newer)).spec.rope_base == 2e4
+    older = {"rope_theta": None, "head_dim": None, "num_key_value_heads": None, "rope_scaling": None}
+    spec = open_model(write_tiny_hf(tmp_path / "3", kv_heads=6, config=older)).spec
+    assert (spec.rope_base, spec.head_dim, spec.num_kv_heads) == (1e4, 16, 6)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [("mistral", {}), ("mistral", {"sliding_window": 1024}), ("qwen2", {"use_sliding_window": False}),
+     ("qwen2", {"sliding_window": 1024, **QWEN2_ON}), ("qwen2", {"layer_types": ["full_attention"] * 2})],
+)  # fmt: skip
+def test_a_window_as_long_as_the_context_or_switched_off_is_none(
+    tmp_path: Path, model_type: str, changes: dict
+) -> None:
+    assert open_model(write_tiny_hf(tmp_path / "m", model_type=model_type, config=changes)).spec.context_length == 1024
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_what_is_not_built_in_is_refused_by_name(tmp_path: Path, case: str) -> None:
+    model_type, changes, message = UNSUPPORTED[case]
+    known = model_type if model_type in ("llama", "qwen2", "mistral") else "llama"
+    directory = write_tiny_hf(tmp_path / "m", model_type=known, config={**changes, "model_type": model_type})
+    with pytest.raises(UnsupportedError, match=message):
+        open_model(directory)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_config_that_contradicts_itself_or_the_tensors_is_refused(tmp_path: Path, case: str) -> None:
+    changes, message = WRONG[case]
+    with pytest.raises(ModelFileError, match=message):
+        open_model(write_tiny_hf(tmp_path / "m", config=changes))
+
+
+# tensors
+
+
+def test_a_tensor_without_a_place_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    tensors = _stored(directory)
+    write_weights(directory, {**tensors, "model.layers.0.self_attn.k_norm.weight": np.ones(16, np.float32)})
+    with pytest.raises(
+        UnsupportedError, match=r"'model\.layers\.0\.self_attn\.k_norm\.weight' \(1 in all\) has no place"
+    ):
+        open_model(directory)
+
+
+def test_a_tied_head_may_be_stored_but_must_be_the_embedding(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    tensors = _stored(directory)
+    embedding = tensors["model.embed_tokens.weight"]
+    write_weights(directory, {**tensors, "lm_head.weight": embedding.copy()})
+    assert "output.weight" not in open_model(directory).file.tensors
+    write_weights(directory, {**tensors, "lm_head.weight": embedding + 1})
+    with pytest.raises(ModelFileError, match=r"lm_head\.weight is not the embedding, though config\.json ties them"):
+        open_model(directory)
+
+
+def test_shards_hold_the_same_tensors(tmp_path: Path) -> None:
+    single, sharded = write_tiny_hf(tmp_path / "1"), write_tiny_hf(tmp_path / "3", num_shards=3)
+    one, three = (FileWeights(open_model(directory).file) for directory in (single, sharded))
+    assert set(one) == set(three)
+    assert all(np.array_equal(one[name], three[name]) for name in one)
+    assert len(model_files(sharded)) == 3 + 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({}, "weight_map must be an object"),
+        ({"a": "../model.safetensors"}, r"'a' is in '\.\./model\.safetensors', no \.safetensors file beside it"),
+        ({"a": "/etc/passwd"}, "no .safetensors file beside it"),
+        ({"a": 1}, "no .safetensors file beside it"),
+        ({"a": "s.safetensors", "b": "s.safetensors"}, "has the tensor 'b' for s.safetensors, s.safetensors has not"),
+        ({}.fromkeys("xyz", "s.safetensors"), "tensor"),
+    ],
+)
+def test_an_index_that_lies_is_refused(tmp_path: Path, weight_map: dict, message: str) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    (directory / "model.safetensors").unlink()
+    write_weights(tmp_path, {"a": np.zeros(2, np.float32)})
+    (tmp_path / "model.safetensors").rename(directory / "s.safetensors")
+    write_json(directory / "model.safetensors.index.json", {"weight_map": weight_map})
+    with pytest.raises(ModelFileError, match=message):
+        open_model(directory)
+
+
+def test_pickles_and_empty_directories_are_refused(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+    with pytest.raises(UnsupportedError, match="is a pickle, which can run code"):
+        open_model(directory)
+    (directory / "pytorch_model.bin").unlink()
+    with pytest.raises(ModelNotFoundError, match=r"has neither model\.safetensors nor"):
+        model_files(directory)
+    with pytest.raises(ModelNotFoundError, match=r"directory without config\.json"):
+        unsay.load(tmp_path)
+
+
+# the text side
+
+
+def test_the_tokenizer_and_special_tokens_are_those_of_the_directory(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m", config={"eos_token_id": [2, 3]})
+    vocab = open_model(directory).vocab
+    assert (vocab.pre, vocab.bos_id, vocab.eos_id, vocab.add_bos, vocab.end_ids) == ("smollm", 1, 2, False, (2, 3))
+    assert vocab.tokens[:4] == CONTROL_TOKENS and vocab.token_types[:5] == (3, 3, 3, 3, 1)
+    assert Tokenizer(vocab).eos_ids >= {2, 3}
+    write_json(directory / "generation_config.json", {"eos_token_id": 0})
+    assert open_model(directory).vocab.end_ids == (0,)
+    (directory / "chat_template.jinja").write_text("{{ bos_token }}", encoding="utf-8")
+    assert open_model(directory).vocab.chat_template == "{{ bos_token }}"
+
+
+def test_rows_of_the_embedding_without_a_token_are_unused(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m", config={"vocab_size": 320})
+    tensors = _stored(directory)
+    tensors["model.embed_tokens.weight"] = np.zeros((320, 96), np.float32)
+    write_weights(directory, tensors)
+    vocab = open_model(directory).vocab
+    assert len(vocab.tokens) == 320 and vocab.token_types[-1] == 5 and vocab.tokens[-1] == "[PAD319]"
+
+
+def _bpe(**changes: object) -> dict[str, object]:
+    return {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], **changes}, "added_tokens": []}
+
+
+def _template(*pieces: dict[str, object]) -> dict[str, object]:
+    return {"post_processor": {"type": "TemplateProcessing", "single": list(pieces), "pair": [], "special_tokens": {}}}
+
+
+_SPECIAL, _TEXT = {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+_SPLIT = {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": False}
+_ADDED = {"id": 0, "content": "<|endoftext|>", "special": True}
+TOKENIZERS: dict[str, tuple[dict[str, object], str]] = {
+    "WordPiece": ({"model": {"type": "WordPiece", "vocab": {}}}, "a model of type 'WordPiece'"),
+    "byte fallback": (_bpe(byte_fallback=True), "byte_fallback = True"),
+    "dropout": (_bpe(dropout=0.1), "dropout = 0.1"),
+    "prefixes": (_bpe(continuing_subword_prefix="##"), "continuing_subword_prefix"),
+    "unknown text": (_bpe(unk_token="a"), "lacks some bytes"),
+    "no pre-tokenizer": ({"pre_tokenizer": None}, "no pre-tokenizer"),
+    "Metaspace": ({"pre_tokenizer": {"type": "Metaspace"}}, "a pre-tokenizer of type 'Metaspace'"),
+    "a space in front": ({"pre_tokenizer": {**BYTE_LEVEL, "add_prefix_space": True}}, "add_prefix_space"),
+    "digits in a row": (
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, BYTE_LEVEL]}}, "words"),
+    "another regex": ({"pre_tokenizer": _SPLIT}, "words"),
+    "a key nobody knows": ({"pre_tokenizer": {**BYTE_LEVEL, "new": 1}}, "a ByteLevel with 'new'"),
+    "lower case": ({"normalizer": {"type": "Lowercase"}}, "a normalizer of type 'Lowercase'"),
+    "NFC before digits": ({"normalizer": {"type": "NFC"}}, "the way it cuts text"),
+    "stripped tokens": ({"added_tokens": [{**_ADDED, "lstrip": True}]}, "matched with lstrip"),
+    "BOS and EOS": (_template(_SPECIAL, _TEXT, _SPECIAL), "a post-processor that makes"),
+    "a token that is not BOS": (
+        _template({"SpecialToken": {"id": "<|im_end|>"}}, _TEXT), r"puts '<\|im_end\|>' in front"),
+    "RoBERTa": ({"post_processor": {"type": "RobertaProcessing"}}, "a post-processor of type 'RobertaProcessing'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOKENIZERS)
+def test_a_tokenizer_that_is_not_built_in_is_refused_by_name(tmp_path: Path, case: str) -> None:
+    changes, message = TOKENIZERS[case]
+    directory = write_tiny_hf(tmp_path / "m")
+    write_tokenizer(directory, **changes)
+    with pytest.raises(UnsupportedError, match=message):
+        open_model(directory)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": []}, "model is no object"),
+        (_bpe(vocab={"a": 0, "b": 0}), "1 ids to more than one token"),
+        (_bpe(vocab={"a": -1}), "the token 'a' has the id -1"),
+        (_bpe(vocab={"a": 1 << 40}), "has the id 1099511627776"),
+        (_bpe(vocab={"a": 293}), "ids up to 293, the embedding 293 rows"),
+        (_bpe(merges=["ab"]), "the merge 'ab' is no pair"),
+        (_bpe(merges=[["a"]]), "is no pair"),
+        ({"added_tokens": [{**_ADDED, "content": "other"}]}, r"the id 0 is '<\|endoftext\|>' in model.vocab"),
+    ],
+)
+def test_a_tokenizer_that_contradicts_itself_is_refused(tmp_path: Path, changes: dict, message: str) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    write_tokenizer(directory, **changes)
+    with pytest.raises(ModelFileError, match=message):
+        open_model(directory)
+
+
+def test_a_bos_in_front_is_what_the_settings_say_or_else_the_post_processor(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    for processor, setting, wanted in (
+        (_template(_SPECIAL, _TEXT), None, True),
+        (_template(_TEXT), None, False),
+        (_template(_SPECIAL, _TEXT), False, False),
+        ({}, True, True),
+    ):
+        write_tokenizer(directory, **processor)
+        settings = json.loads((directory / "tokenizer_config.json").read_text())
+        write_json(directory / "tokenizer_config.json", {**settings, "add_bos_token": setting})
+        assert open_model(directory).vocab.add_bos is wanted
+
+
+def test_merges_written_as_pairs_are_the_same_merges(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    before = open_model(directory).vocab
+    fields = json.loads((directory / "tokenizer.json").read_text())
+    fields["model"]["merges"] = [merge.split(" ") for merge in fields["model"]["merges"]]
+    write_json(directory / "tokenizer.json", fields)
+    assert open_model(directory).vocab == before
+    assert fields["pre_tokenizer"] == SMOLLM
+
+
+# the engine
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2"])
+def test_a_directory_and_a_file_of_one_model_have_the_same_bits(tmp_path: Path, model_type: str) -> None:
+    """Rows of Q and K lie in halves in the one and adjacent in the other; packed they are the same."""
+    directory = write_tiny_hf(tmp_path / "hf", model_type=model_type, num_shards=2, layers=1)
+    file = write_tiny_gguf(tmp_path / "m.gguf", architecture=model_type, dtype="F32", layers=1)
+    ids = list(range(5, 45))
+    logits = []
+    for path in (directory, file):
+        with unsay.load(path, num_threads=1, executor="reference") as model:
+            logits.append(model.logits(ids))
+    assert np.array_equal(*logits)
+
+
+def test_a_changed_file_of_a_directory_is_another_model(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m", layers=1)
+    with unsay.load(directory, num_threads=1, executor="null") as model:
+        assert model.spec.norm_eps == 1e-5
+    write_tiny_hf(directory, layers=1, config={"rms_norm_eps": 1e-3})
+    with unsay.load(directory, num_threads=1, executor="null") as model:
+        assert model.spec.norm_eps == 1e-3
+
+
+def test_half_precision_weights_are_handed_on_as_they_are(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m", dtype=np.float16, layers=1)
+    weights, _, _ = open_huggingface(directory)
+    assert {tensor.dtype.name for tensor in weights.tensors.values()} == {"F16"}
+    assert import_model(directory).weights["blk.0.ffn_up.weight"].dtype == np.float16
+
+
+def _stored(directory: Path) -> dict[str, np.ndarray]:
+    from safetensors.numpy import load_file
+
+    return load_file(directory / "model.safetensors")
