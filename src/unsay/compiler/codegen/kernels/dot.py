@@ -101,7 +101,7 @@ def block_dot(
 
 
 def _four_columns(f: Function, unit: DotUnit, block: Value, columns: int) -> Value:
-    """Four bytes of an activation block for every row; sdot takes them out of a register of 16, which one load fills."""
+    """Four bytes of an activation block for every row; sdot takes them out of a register of 16 that one load fills."""
     if unit.architecture != "aarch64":
         return f.load(I32, block.at(columns), align=4).splat(unit.lanes)
     return f.load(vector(I32, 4), block.at(columns // 16 * 16), align=16).shuffle([columns % 16 // 4] * 4)
