@@ -56,7 +56,7 @@ def wgsl(kernel: Kernel, native_fma: bool = False) -> str:
     """The kernel as a WGSL module: an entry point of the kernel's name, its buffers bindings 0, 1 .. of group 0."""
     calls = _WGSL.calls | ({"fma": "fma({0}, {1}, {2})"} if native_fma else {})
     language = Language(_WGSL.types, calls, _WGSL.declare, _WGSL.barrier)
-    body = _Writer(language).text(kernel.body, 1)
+    body = Writer(language).text(kernel.body, 1)
     buffers = [
         f"@group(0) @binding({place}) var<storage, {'read_write' if buffer.writes else 'read'}> "
         f"{buffer.name}: array<{buffer.type}>;"
@@ -92,14 +92,14 @@ def _msl_kernel(kernel: Kernel) -> str:
         f"kernel void {kernel.name}({', '.join(parameters)}) {{",
         *(f"  threadgroup {_MSL.types[a.type]} {a.name}[{a.length}];" for a in kernel.shared_arrays),
         "  const int lane = int(lane_index), group = int(group_index.x), row = int(group_index.y);",
-        *_Writer(_MSL).text(kernel.body, 1),
+        *Writer(_MSL).text(kernel.body, 1),
         "}",
         "",
     ]
     return "\n".join(lines)
 
 
-class _Writer:
+class Writer:
     """Statements and expressions in a language."""
 
     def __init__(self, language: Language) -> None:
@@ -112,22 +112,31 @@ class _Writer:
     def _statement(self, statement: Statement) -> list[str]:
         match statement:
             case Declare(name, value, changes):
-                return [self._declare(value.type, name, self._bare(value), changes)]
+                return [self.declare(value.type, name, self._bare(value), changes)]
             case Assign(name, value):
-                return [f"{name} = {self._bare(value)};"]
+                return [f"{self.name(name)} = {self._bare(value)};"]
             case Store(memory, index, value):
                 return [f"{self._element(memory, index)} = {self._bare(value)};"]
-            case Loop(name, begin, end, step, body):
-                start = self._declare("i32", name, self._bare(begin), True)
-                head = f"for ({start} {name} < {self._value(end)}; {name} += {step}) {{"
-                return [head, *self.text(body, 1), "}"]
+            case Loop():
+                head, end = self.loop_lines(statement)
+                return [head, *self.text(statement.body, 1), end]
             case When(condition, body):
                 return [f"if ({self._bare(condition)}) {{", *self.text(body, 1), "}"]
             case Barrier():
                 return [self.language.barrier]
 
-    def _declare(self, kind: Type, name: str, value: str, changes: bool) -> str:
+    def declare(self, kind: Type, name: str, value: str, changes: bool) -> str:
+        """A line that names a value."""
         return self.language.declare(self.language.types[kind], name, value, changes)
+
+    def name(self, name: str) -> str:
+        """How a value or variable is read and written."""
+        return name
+
+    def loop_lines(self, loop: Loop) -> tuple[str, str]:
+        """The first and the last line of a loop."""
+        start = self.declare("i32", loop.name, self._bare(loop.begin), True)
+        return f"for ({start} {loop.name} < {self._value(loop.end)}; {loop.name} += {loop.step}) {{", "}"
 
     def _element(self, memory: Memory, index: Expr) -> str:
         return f"{memory.name}[{self._bare(index)}]"
@@ -141,7 +150,7 @@ class _Writer:
         if expr.op == "constant":
             return _number(expr)
         if expr.op in ("name", "lane", "group", "row"):
-            return str(expr.leaf) if expr.op == "name" else expr.op
+            return self.name(str(expr.leaf)) if expr.op == "name" else expr.op
         if expr.op == "load":
             assert expr.memory is not None, expr
             return self._element(expr.memory, expr.args[0])

@@ -67,7 +67,8 @@ fn fma_exact(a: f32, b: f32, c: f32) -> f32 {
   let ua = bitcast<u32>(a);
   let ub = bitcast<u32>(b);
   let uc = bitcast<u32>(c);
-  if (!(is_finite(ua) && is_finite(ub) && is_finite(uc))) { return a * b + c; }
+  if (!(is_finite(ua) && is_finite(ub))) { return a * b + c; }
+  if (!is_finite(uc)) { return c; }
   var x = wide_product(mantissa_of(ua), mantissa_of(ub));
   var y = vec2<u32>(0u, mantissa_of(uc));
   var sign_x = (ua ^ ub) & 0x80000000u;

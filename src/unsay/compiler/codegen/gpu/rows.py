@@ -28,12 +28,12 @@ from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, WIDE_FACTOR, DType
 def rms_norm(width: int, eps: float, *, chosen_rows: bool = False) -> Kernel:
     """y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma: N7, a group for each row.
 
-    Grid: 1 x rows. Buffers: x, gamma f32 [width], y f32 [T][width]; with chosen_rows, then rows i32 [R]: x[rows[t]].
+    Grid: 1 x rows. Buffers: x, gamma f32 [width], y f32 [T][width]; with chosen_rows, then chosen i32 [R]: x[chosen[t]].
     """
-    name = f"rms_norm_{width}_{np.float32(eps)}".replace("-", "m").replace(".", "d") + "_rows" * chosen_rows
+    name = f"rms_norm_{width}_{np.float32(eps)!s}".replace("-", "m").replace(".", "d") + "_rows" * chosen_rows
     k = Kernel(name, LANES, f"y[t] = x[t] / sqrt(mean(x[t]^2) + {eps}) * gamma, rows of {width}")
     x, gamma, y = k.buffer("x", F32), k.buffer("gamma", F32), k.buffer("y", F32, writes=True)
-    source = k.buffer("rows", I32)[k.row] if chosen_rows else k.row
+    source = k.buffer("chosen", I32)[k.row] if chosen_rows else k.row
     partial = k.shared("partial", F32, SUM_LANES)
     start = k.let("start", source * width)
     with k.when(k.lane < SUM_LANES):
