@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.compiler.dialect.invariants import holds
+from unsay.compiler.dialect.invariants import holds
 from unsay.compiler.dialect.ops import BY_NAME, OPS
 from unsay.compiler.lower.lower import EMIT
 from unsay.compiler.verify.spec import Level, allowed

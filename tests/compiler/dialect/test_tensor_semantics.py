@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from tests.compiler.dialect.invariants import holds
 from tests.compiler.dialect.run_op import graph_of, operand
+from unsay.compiler.dialect.invariants import holds
 from unsay.compiler.dialect.ops import BY_NAME, OPS
 from unsay.compiler.dialect.verifier import verify
 from unsay.compiler.ir.core import AttributeValue

@@ -35,11 +35,20 @@ from unsay.compiler.ir.dims import Dim
 
 def print_graph(graph: Graph) -> str:
     """The text of a graph, ending in a newline."""
-    dims = ", ".join(map(_dim, graph.dims.values()))
-    where = f" where {', '.join(map(str, graph.constraints))}" if graph.constraints else ""
+    where = f" where {print_constraints(graph)}" if graph.constraints else ""
     sema = f" sema {_attributes(graph.sema)}" if graph.sema else ""
     lines = [f"  {print_operation(operation)}\n" for operation in graph.operations]
-    return f"graph {graph.name}({dims}){where}{sema} {{\n{''.join(lines)}}}\n"
+    return f"graph {graph.name}({print_dims(graph)}){where}{sema} {{\n{''.join(lines)}}}\n"
+
+
+def print_dims(graph: Graph) -> str:
+    """The dimensions of a graph, as in its head."""
+    return ", ".join(map(_dim, graph.dims.values()))
+
+
+def print_constraints(graph: Graph) -> str:
+    """The constraints of a graph, as in its head."""
+    return ", ".join(map(str, graph.constraints))
 
 
 def print_operation(operation: Operation) -> str:

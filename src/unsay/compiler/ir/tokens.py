@@ -1,0 +1,113 @@
+"""A text as tokens, and what every parser does with them. What is wrong is an IrError with line and column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from unsay.errors import IrError
+
+MAX_DIGITS = 18
+_ARTICLES = {"name": "a name", "value": "a value", "int": "a number or a string", "string": "a string"}
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`kind` is the name of the group of the grammar that matched."""
+
+    kind: str
+    text: str
+    start: int
+
+
+class Tokens:
+    """The tokens of a text, from left to right. Groups of `grammar` are kinds; those of kind space are left out."""
+
+    def __init__(self, text: str, grammar: re.Pattern[str]) -> None:
+        self._text = text
+        self._tokens = self._scan(grammar)
+        self._next = 0
+
+    def _scan(self, grammar: re.Pattern[str]) -> list[Token]:
+        tokens: list[Token] = []
+        start = 0
+        while start < len(self._text):
+            match = grammar.match(self._text, start)
+            if match is None:
+                self.fail(f"no token begins with {self._text[start]!r}", start)
+            kind = match.lastgroup or ""
+            if kind != "space":
+                tokens.append(Token(kind, match[0], start))
+            start = match.end()
+        return [*tokens, Token("end", "end of text", len(self._text))]
+
+    def location(self, start: int) -> tuple[int, int]:
+        """Line and column of a place in the text."""
+        return self._text.count("\n", 0, start) + 1, start - self._text.rfind("\n", 0, start)
+
+    def fail(self, message: str, start: int) -> NoReturn:
+        """Raise IrError that points at a place in the text."""
+        raise IrError(message, *self.location(start))
+
+    @property
+    def token(self) -> Token:
+        """The next token."""
+        return self._tokens[self._next]
+
+    @property
+    def following(self) -> Token:
+        """The token after the next."""
+        return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+
+    def advance(self) -> Token:
+        """The next token, and go on."""
+        token = self.token
+        self._next += token.kind != "end"
+        return token
+
+    def at(self, text: str) -> bool:
+        """Whether the next token is this mark or word."""
+        return self.token.text == text and self.token.kind in ("mark", "name")
+
+    def accept(self, text: str) -> bool:
+        """Go past this mark or word, if it is next."""
+        found = self.at(text)
+        self._next += found
+        return found
+
+    def expect(self, text: str) -> None:
+        """Go past this mark or word."""
+        if not self.accept(text):
+            self.fail(f"expected {text!r}, found {self.token.text!r}", self.token.start)
+
+    def take(self, kind: str) -> Token:
+        """The next token, which must be of this kind."""
+        token = self.token
+        if token.kind != kind:
+            self.fail(f"expected {_ARTICLES[kind]}, found {token.text!r}", token.start)
+        return self.advance()
+
+    def list(self, item: Callable[[], _Item], end: str) -> list[_Item]:
+        """`item {',' item} end`, or just `end`."""
+        items: list[_Item] = []
+        while not self.accept(end):
+            if items:
+                self.expect(",")
+            items.append(item())
+        return items
+
+    def integer(self) -> int:
+        """A whole number."""
+        token = self.take("int")
+        if len(token.text) > MAX_DIGITS:
+            self.fail(f"an integer of {len(token.text)} digits, {MAX_DIGITS} is the most", token.start)
+        return int(token.text)
+
+    def end(self) -> None:
+        """There must be nothing left."""
+        if self.token.kind != "end":
+            self.fail(f"text after the graph: {self.token.text!r}", self.token.start)
