@@ -14,9 +14,9 @@ from unsay.benchmark.hardware import read_bandwidth
 from unsay.benchmark.throughput import decode, prefill
 from unsay.compiler.compile import compile_model
 from unsay.core import PAGE_TOKENS
+from unsay.default_target import default_target
 from unsay.image import ImageFiles, Manifest
 from unsay.model import open_image
-from unsay.runtime.cpu import best_target
 
 _CONTEXTS = (1, 512, 2048)
 _PROMPTS = (64, 512, 2048)
@@ -30,7 +30,7 @@ def main() -> None:
     made.add_argument("--tokens", type=int, default=100, help="tokens to decode at each context")
     args = made.parse_args()
     report = Report(args)
-    files = compile_model(hub.resolve(args.model), target=best_target())
+    files = compile_model(hub.resolve(args.model), target=default_target())
     for num_threads in _THREADS:
         _measure(report, files, num_threads, args.tokens)
 

@@ -28,7 +28,7 @@ from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import lower
 from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.spec import verify
-from unsay.runtime.cpu import best_target
+from unsay.default_target import default_target
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def _cold_parts(path: Path) -> dict[str, float]:
         graph = _timed(parts, "passes_ms", lambda: run_passes(pipeline.to_graph(loaded)))
         _timed(parts, "verify_ms", lambda: verify(graph))
         lowered = _timed(parts, "lower_ms", lambda: lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows))
-        target = best_target()
+        target = default_target()
         key = image_key(digest, target)
         with exclusive(root, digest) as work:
             job = pipeline.Job(path, (file_identity(path),), digest, target, key, root, work, None)

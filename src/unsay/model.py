@@ -57,14 +57,14 @@ def load(
     """
     from unsay import hub
     from unsay.compiler.compile import compile_model, find_compiled
-    from unsay.runtime.cpu import best_target, check_target
+    from unsay.default_target import check_runs_here, default_target
 
     if executor not in EXECUTORS:
         raise RequestError(f"executor {executor!r} is not known; there are: {', '.join(EXECUTORS)}")
     _check_sizes(num_threads, kv_tokens)
     if target is not None:
-        check_target(target)
-    chosen = target or best_target()
+        check_runs_here(target)
+    chosen = target or default_target()
     source = hub.resolve(_checked_path(name_or_path), progress)
     files = find_compiled(source, target=chosen, progress=progress)
     if files is None:

@@ -42,10 +42,10 @@ def _assemble(source: Path, output: Path) -> None:
 def _print_model(name: str, target: str | None) -> None:
     from unsay import hub
     from unsay.compiler.compile import compile_model
-    from unsay.runtime.cpu import best_target
+    from unsay.default_target import default_target
     from unsay.vm.assembler import disassemble
     from unsay.vm.program_file import read_program
 
     with progress_bars() as progress:
-        files = compile_model(hub.resolve(name, progress), target=target or best_target(), progress=progress)
+        files = compile_model(hub.resolve(name, progress), target=target or default_target(), progress=progress)
     write(disassemble(read_program(files.program).program, name))

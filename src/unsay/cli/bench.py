@@ -53,12 +53,14 @@ def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
     """The model, the target its code is for, and the bytes of its packed weights."""
     from unsay import hub
     from unsay.compiler.compile import compile_model
+    from unsay.default_target import default_target
     from unsay.image import Manifest
     from unsay.model import open_image
-    from unsay.runtime.cpu import best_target
 
     with progress_bars() as progress:
-        files = compile_model(hub.resolve(args.model, progress), target=args.target or best_target(), progress=progress)
+        files = compile_model(
+            hub.resolve(args.model, progress), target=args.target or default_target(), progress=progress
+        )
     manifest = Manifest.from_json(files.manifest.read_text())
     model = open_image(files, num_threads=args.threads, executor=args.executor)
     return model, manifest.target, manifest.weights_bytes

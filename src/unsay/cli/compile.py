@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile it, and print where the image is or write the stage asked for."""
     from unsay import hub
-    from unsay.runtime.cpu import best_target
+    from unsay.default_target import default_target
 
     if args.emit or args.output or args.print_after:
         with progress_bars() as progress:
             source = hub.resolve(args.model, progress)
-        _write_stage(args, source, args.target or best_target())
+        _write_stage(args, source, args.target or default_target())
     else:
         _make_image(args)
     return 0
@@ -61,12 +61,12 @@ def _write_stage(args: argparse.Namespace, source: Path, target: str) -> None:
 def _make_image(args: argparse.Namespace) -> None:
     from unsay import hub
     from unsay.compiler.compile import compile_model
-    from unsay.runtime.cpu import best_target
+    from unsay.default_target import default_target
 
     start = time.perf_counter()
     with progress_bars() as progress:
         source = hub.resolve(args.model, progress)
-        target = args.target or best_target()
+        target = args.target or default_target()
         files = compile_model(source, target=target, progress=progress)
     seconds = time.perf_counter() - start
     if args.json:

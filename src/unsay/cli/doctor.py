@@ -74,11 +74,12 @@ def _check_package(name: str) -> Check:
 
 
 def _check_cpu() -> list[Check]:
-    from unsay.runtime.cpu import best_target, probe
+    from unsay.default_target import default_target
+    from unsay.runtime.cpu import probe
 
     try:
         cpu = probe()
-        target = best_target(cpu)
+        target = default_target()
     except UnsayError as error:
         return [Check("cpu", False, str(error), "run unsay on a CPU that has them")]
     cores = len(os.sched_getaffinity(0))
@@ -142,11 +143,11 @@ def _check_image() -> list[Check]:
     from unsay.cachedir import cache_root
     from unsay.compiler.cache import file_digest, find_image
     from unsay.compiler.compile import image_key
-    from unsay.runtime.cpu import best_target
+    from unsay.default_target import default_target
 
     try:
         cached = [entry for entry in hub.list_models() if entry.is_cached]
-        keys = {entry.name: image_key(file_digest(cache_root(), entry.path), best_target()) for entry in cached}
+        keys = {entry.name: image_key(file_digest(cache_root(), entry.path), default_target()) for entry in cached}
         images = {name: find_image(cache_root(), key) for name, key in keys.items()}
     except UnsayError:
         return []

@@ -72,15 +72,15 @@ def _unlinked() -> Host:
 def _linked(args: argparse.Namespace) -> Host:
     from unsay import hub
     from unsay.compiler.compile import compile_model
-    from unsay.runtime.cpu import best_target, check_target
+    from unsay.default_target import check_runs_here, default_target
     from unsay.runtime.image import load_image
     from unsay.session.tokenizer import Tokenizer
 
     if args.target is not None:
-        check_target(args.target)
+        check_runs_here(args.target)
     with progress_bars() as progress:
         source = hub.resolve(args.model, progress)
-        files = compile_model(source, target=args.target or best_target(), progress=progress)
+        files = compile_model(source, target=args.target or default_target(), progress=progress)
     image = load_image(files)
     pool = PagePool(image.manifest.spec.kv_layout.page_bytes, _NUM_PAGES)
     module, name = _EXECUTORS[args.executor]

@@ -47,6 +47,11 @@ TARGETS: tuple[Target, ...] = (
 )  # fmt: skip
 
 
+def is_cpu_target(name: str) -> bool:
+    """Whether this table has it."""
+    return any(target.name == name for target in TARGETS)
+
+
 def find_target(name: str) -> Target:
     """The target of this name; raises TargetError listing the known ones."""
     for target in TARGETS:

@@ -31,9 +31,10 @@ class Acme:
 def registry() -> Iterator[None]:
     """What a test registers is gone after it."""
     backends.backends()
-    before = dict(backends._registry.rows)
+    before = dict(backends._rows)
     yield
-    backends._registry.rows = before
+    backends._rows.clear()
+    backends._rows.update(before)
 
 
 def flags(target: str) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from unsay.compiler.codegen.backends import Emitted, Step, register_backend
 from unsay.isa.targets import TARGETS, Target
@@ -10,8 +10,7 @@ from unsay.isa.targets import TARGETS, Target
 _HIGHEST_PRIORITY = 199
 
 
-@dataclass(frozen=True, slots=True)
-class CpuEmitter:
+class CpuEmitter(NamedTuple):
     """Emits the whole step, for all threads."""
 
     target: Target
