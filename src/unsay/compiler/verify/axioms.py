@@ -4,6 +4,7 @@
 
     bits     every bit, in the arithmetic of docs/numerics.md: both sides round in the same places
     reals    the real numbers they stand for: the right side adds or multiplies in another order
+    rounded  the real numbers they stand for, but that one side is rounded to a narrower element type
     nothing  it is a definition: what the left side is taken to mean from here on. Applied to the graph before the
              pass only, so the graph after it must really have what is on the right
 
@@ -16,26 +17,50 @@ rely on equal operations with equal operands having equal results.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-from unsay.compiler.verify.equations import Equation
+from unsay.compiler.verify.computed import Folding, Widening
+from unsay.compiler.verify.equations import Builder, Equation
+from unsay.compiler.verify.terms import Term
 
-Keeps: TypeAlias = Literal["bits", "reals", "nothing"]
+Keeps: TypeAlias = Literal["bits", "reals", "rounded", "nothing"]
+
+
+class Rule(Protocol):
+    """How instances of an axiom are made."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds of the terms it may apply to."""
+        ...
+
+    def apply(self, builder: Builder, term: Term) -> Term | None:
+        """What the term is equal to, None where the axiom says nothing of it; raises IrError if that is ill typed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Axiom:
-    """An equation with a name."""
+    """An equation with a name; `rule` is given where its right side is computed (computed.py)."""
 
     name: str
     text: str
     keeps: Keeps = "bits"
     where: str = "True"
+    computed: Rule | None = None
     equation: Equation = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "equation", Equation(self.text, self.where))
+        if self.computed is None:
+            object.__setattr__(self, "equation", Equation(self.text, self.where))
 
+    @property
+    def rule(self) -> Rule:
+        """How its instances are made."""
+        return self.equation if self.computed is None else self.computed
+
+
+_SAME = "x.type == result.type"
 
 AXIOMS: tuple[Axiom, ...] = (
     Axiom("pair-linear", "linear(x, pair_rows(w, head_dim=d)) == pair_columns(linear(x, w), head_dim=d)"),
@@ -79,6 +104,55 @@ AXIOMS: tuple[Axiom, ...] = (
     Axiom("attention-quantised",
           "attention(c, q, k, v, output='q8a', **rest)"
           " == quantise(attention(c, q, k, v, output='f32', **rest), output='q8a')"),
+    Axiom("reshape-none", "reshape(x) == x", where=_SAME),
+    Axiom("broadcast-none", "broadcast_to(x) == x", where=_SAME),
+    Axiom("cast-none", "cast(x, dtype=t) == x", where=_SAME),
+    Axiom("slice-none", "slice(x, axis=i, start=a, stop=b, step=s) == x", where=_SAME),
+    Axiom("concat-none", "concat(x, axis=i) == x"),
+    Axiom("reshape-twice", "reshape((r := reshape(x))) == reshape(x)"),
+    Axiom("transpose-none", "transpose(x, perm=p) == x", where="p == tuple(range(len(p)))"),
+    Axiom("transpose-twice", "transpose(transpose(x, perm=p), perm=q) == transpose(x, perm=tuple(p[i] for i in q))"),
+    Axiom("neg-twice", "neg(neg(x)) == x"),
+    Axiom("not-twice", "not_(not_(x)) == x"),
+    Axiom("add-zero", "add(x, c) == x", "reals", f"number(c) == 0 and {_SAME}"),
+    Axiom("sub-zero", "sub(x, c) == x", "reals", f"number(c) == 0 and {_SAME}"),
+    Axiom("mul-one", "mul(x, c) == x", where=f"number(c) == 1 and {_SAME}"),
+    Axiom("div-one", "div(x, c) == x", where=f"number(c) == 1 and {_SAME}"),
+    Axiom("pow-one", "pow(x, c) == x", "reals", f"number(c) == 1 and {_SAME}"),
+    Axiom("pow-two", "pow(x, c) == mul(x, x)", "reals", f"number(c) == 2 and {_SAME}"),
+    Axiom("pow-half", "pow(x, c) == sqrt(x)", "reals", f"number(c) == 0.5 and {_SAME}"),
+    Axiom("pow-minus-half", "pow(x, c) == rsqrt(x)", "reals", f"number(c) == -0.5 and {_SAME}"),
+    Axiom("pow-minus-one", "pow(x, c) == reciprocal(x)", "reals", f"number(c) == -1 and {_SAME}"),
+    Axiom("one-over", "div(c, x) == reciprocal(x)", where=f"number(c) == 1 and {_SAME}"),
+    Axiom("one-over-root", "reciprocal(sqrt(x)) == rsqrt(x)"),
+    Axiom("sigmoid", "reciprocal(add(exp(neg(x)), c)) == sigmoid(x)", "reals", f"number(c) == 1 and {_SAME}"),
+    Axiom("silu-product", "mul(x, sigmoid(x)) == silu(x)", "reals"),
+    Axiom("silu-quotient", "div(x, add(exp(neg(x)), c)) == silu(x)", "reals", f"number(c) == 1 and {_SAME}"),
+    Axiom("relu", "maximum(x, c) == relu(x)", where=f"number(c) == 0 and {_SAME}"),
+    Axiom("softmax",
+          "div(exp(sub(x, reduce_max(x, axes=i, keepdims=True))),"
+          " reduce_sum(exp(sub(x, reduce_max(x, axes=i, keepdims=True))), axes=j, keepdims=True))"
+          " == softmax(x, axis=i[0] % x.rank)", "reals", "len(i) == len(j) == 1 and (i[0] - j[0]) % x.rank == 0"),
+    Axiom("conv-bias", "add(conv2d(x, w, **a), (r := reshape(b))) == conv2d(x, w, b, **a)",
+          where="b.rank == 1 and r.type.dims in ((*b.type.dims, 1, 1), (1, *b.type.dims, 1, 1))"),
+    Axiom("conv-relu", "conv2d_relu(x, w, *b, **a) == relu(conv2d(x, w, *b, **a))"),
+    Axiom("matmul-silu", "matmul_silu(a, b) == silu(matmul(a, b))"),
+    Axiom("matmul-bias-silu", "matmul_silu(a, b, c) == silu(add(matmul(a, b), c))"),
+    Axiom("rms-norm",
+          "mul(mul(x, rsqrt(add(reduce_mean(mul(x, x), axes=i, keepdims=True), c))), g)"
+          " == rms_norm(x, g, eps=0.0 + number(c), output='f32')", "reals",
+          "number(c) is not None and i in ((-1,), (x.rank - 1,)) and g.rank == 1 and x.type == result.type"),
+    Axiom("rms-norm-quotient",
+          "mul(div(x, sqrt(add(reduce_mean(mul(x, x), axes=i, keepdims=True), c))), g)"
+          " == rms_norm(x, g, eps=0.0 + number(c), output='f32')", "reals",
+          "number(c) is not None and i in ((-1,), (x.rank - 1,)) and g.rank == 1 and x.type == result.type"),
+    Axiom("add-rms-norm-sum", "add_rms_norm(a, b, g, **rest)[0] == add(a, b)"),
+    Axiom("add-rms-norm", "add_rms_norm(a, b, g, **rest)[1] == rms_norm(add(a, b), g, **rest)"),
+    Axiom("fold-constants", "f(constants, ..) == constant(value of f(constants, ..))", computed=Folding()),
+    Axiom("widen", "f(x, ..) of a narrow float type == cast(f(cast(x, 'f32'), ..), narrow)", "rounded",
+          computed=Widening()),
+    Axiom("cast-float", "cast(cast(x, dtype=a), dtype=b) == cast(x, dtype=b)", "rounded",
+          "all(t in ('f32', 'f16', 'bf16', 'f64') for t in (a, b, x.dtype))"),
 )  # fmt: skip
 
 BY_NAME: dict[str, Axiom] = {axiom.name: axiom for axiom in AXIOMS}
@@ -93,7 +167,19 @@ BY_PASS: dict[str, tuple[str, ...]] = {
     "fuse_residual": ("linear-add", "add-commutes"),
     "fuse_norm_quantise": ("rms-norm-quantised", "layer-norm-quantised"),
     "fuse_attention_quantise": ("attention-quantised",),
-}
+    "canonicalise": (
+        "reshape-none", "broadcast-none", "cast-none", "slice-none", "concat-none", "reshape-twice", "transpose-none",
+        "transpose-twice", "neg-twice", "not-twice", "add-zero", "sub-zero", "mul-one", "div-one", "pow-one", "pow-two",
+        "pow-half", "pow-minus-half", "pow-minus-one", "one-over", "one-over-root", "sigmoid", "silu-product",
+        "silu-quotient", "relu", "softmax", "add-commutes", "mul-commutes",
+    ),
+    "fuse_conv_relu": ("conv-bias", "conv-relu"),
+    "fuse_gemm_bias_silu": ("matmul-silu", "matmul-bias-silu", "add-commutes"),
+    "fuse_rms_norm": ("rms-norm", "rms-norm-quotient"),
+    "fuse_residual_norm_quantise": ("add-rms-norm-sum", "add-rms-norm", "rms-norm-quantised"),
+    "fold_constants": ("fold-constants",),
+    "propagate_precision": ("widen", "cast-float", "cast-none"),
+}  # fmt: skip
 
 
 def axioms_of(pass_name: str) -> tuple[Axiom, ...]:

@@ -6,7 +6,9 @@
 
 Positional names are terms, `*name` any number of them at the end; keywords are attributes: a name stands for any
 value, a constant for itself, `**name` for all attributes not written; [i] is the i-th result. A name written twice
-stands for the same thing. On the right an attribute may be any Python expression over the names.
+stands for the same thing, `(r := reshape(x))` names a part, `not_` is `not`. On the right an attribute may be any
+Python expression over the names. Operands of operations that commute match in either order; that they do commute has
+axioms of its own.
 
 `where` is a Python expression over the names and `result`, the term on the left; a term has kind, dtype, layout, rank
 and type; `number(t)` is the number that all elements of a constant are, or None.
@@ -18,7 +20,8 @@ so an instance that is not well typed is not made.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, TypeAlias
@@ -49,15 +52,18 @@ class Apply:
     attributes: tuple[tuple[str, AttributeValue | Name | CodeType], ...]
     rest: str | None
     index: int
+    alias: str | None
 
 
 Pattern: TypeAlias = Name | Apply
+
+COMMUTE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
 class Equation:
     """`left == right where condition`: both sides compute the same; used from left to right."""
 
-    __slots__ = ("_condition", "left", "permutes", "right", "text", "where")
+    __slots__ = ("_condition", "_lefts", "left", "permutes", "right", "text", "where")
 
     def __init__(self, text: str, where: str = "True") -> None:
         self.text = text
@@ -66,15 +72,31 @@ class Equation:
         assert isinstance(left, Apply), text
         self.left, self.right = left, right
         self.permutes = isinstance(right, Apply) and left.kind == right.kind and _names(left) == _names(right)
+        self._lefts = [left] if self.permutes else list(_orders(left))
         self._condition: CodeType = compile(where, "<where>", "eval")
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds of the terms it may apply to."""
+        return frozenset({self.left.kind})
 
     def match(self, term: Term) -> Binding | None:
         """What the names stand for if the term is an instance of the left side."""
-        found: Binding = {}
-        if not _match(self.left, term, found):
+        for left in self._lefts:
+            found: Binding = {}
+            if _match(left, term, found):
+                found["result"] = term
+                if evaluated(self._condition, found):
+                    return found
+        return None
+
+    def apply(self, builder: Builder, term: Term) -> Term | None:
+        """The right side if the term is an instance of the left; None too if it only swaps operands in order."""
+        found = self.match(term)
+        if found is None:
             return None
-        found["result"] = term
-        return found if evaluated(self._condition, found) else None
+        right = builder.build(self.right, found)
+        return None if self.permutes and _numbers(right) > _numbers(term) else right
 
     def __repr__(self) -> str:
         return self.text if self.where == "True" else f"{self.text}   where {self.where}"
@@ -118,10 +140,24 @@ class Builder:
         attributes: dict[str, AttributeValue] = dict(found[pattern.rest]) if pattern.rest else {}
         for name, value in pattern.attributes:
             attributes[name] = _attribute_of(value, found)
-        if outermost and pattern.kind not in FUNCTIONS and BY_NAME[pattern.kind].rule is None:
-            return self._terms.apply(pattern.kind, operands, attributes, found["result"].type)
-        types = result_types(pattern.kind, operands, attributes, self._dims)
-        return self._terms.apply(pattern.kind, operands, attributes, types[pattern.index], pattern.index)
+        if pattern.kind not in FUNCTIONS and BY_NAME[pattern.kind].rule is None:
+            declared = found[pattern.alias] if pattern.alias else found["result"] if outermost else None
+            assert declared is not None, f"{pattern.kind} inside a right side has no type"
+            return self._terms.apply(pattern.kind, operands, attributes, declared.type)
+        return self.operation(pattern.kind, operands, attributes, pattern.index)
+
+    def operation(
+        self, kind: str, operands: Sequence[Term], attributes: Mapping[str, AttributeValue], index: int = 0
+    ) -> Term:
+        """An operation on terms, its type inferred; raises IrError if it is not well typed."""
+        types = result_types(kind, operands, attributes, self._dims)
+        return self._terms.apply(kind, operands, attributes, types[index], index)
+
+    def declared(
+        self, kind: str, operands: Sequence[Term], attributes: Mapping[str, AttributeValue], tensor_type: TensorType
+    ) -> Term:
+        """An operation on terms whose type is declared."""
+        return self._terms.apply(kind, operands, attributes, tensor_type)
 
 
 def _attribute_of(value: AttributeValue | Name | CodeType, found: Binding) -> AttributeValue:
@@ -170,6 +206,8 @@ def _match(pattern: Pattern, term: Term, found: Binding) -> bool:
         return _bind(found, pattern.name, term)
     if (term.kind, term.index) != (pattern.kind, pattern.index):
         return False
+    if pattern.alias is not None and not _bind(found, pattern.alias, term):
+        return False
     return _match_operands(pattern.operands, term.operands, found) and _match_attributes(pattern, term, found)
 
 
@@ -211,13 +249,35 @@ def _names(pattern: Apply) -> set[Pattern]:
     return set(pattern.operands)
 
 
+def _numbers(term: Term) -> list[int]:
+    return [operand.number for operand in term.operands]
+
+
+def _orders(pattern: Pattern) -> Iterator[Any]:
+    """The pattern with the operands of operations that commute in every order."""
+    if isinstance(pattern, Name):
+        yield pattern
+        return
+    for operands in itertools.product(*map(_orders, pattern.operands)):
+        yield replace(pattern, operands=operands)
+        if pattern.kind in COMMUTE and operands[0] != operands[1]:
+            yield replace(pattern, operands=operands[::-1])
+
+
+def parse_pattern(text: str) -> Pattern:
+    """The pattern a text writes."""
+    return _pattern(ast.parse(text, mode="eval").body)
+
+
 def _sides(text: str) -> tuple[Pattern, Pattern]:
     comparison = ast.parse(text, mode="eval").body
     assert isinstance(comparison, ast.Compare) and isinstance(comparison.ops[0], ast.Eq), text
     return _pattern(comparison.left), _pattern(comparison.comparators[0])
 
 
-def _pattern(node: ast.expr, index: int = 0) -> Pattern:
+def _pattern(node: ast.expr, index: int = 0, alias: str | None = None) -> Pattern:
+    if isinstance(node, ast.NamedExpr):
+        return _pattern(node.value, index, node.target.id)
     if isinstance(node, ast.Name):
         return Name(node.id)
     if isinstance(node, ast.Starred):
@@ -228,11 +288,12 @@ def _pattern(node: ast.expr, index: int = 0) -> Pattern:
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), ast.unparse(node)
     rest = [keyword.value for keyword in node.keywords if keyword.arg is None]
     return Apply(
-        node.func.id,
+        node.func.id.rstrip("_"),
         tuple(map(_pattern, node.args)),
         tuple((keyword.arg, _attribute(keyword.value)) for keyword in node.keywords if keyword.arg is not None),
         ast.unparse(rest[0]) if rest else None,
         index,
+        alias,
     )
 
 

@@ -8,8 +8,6 @@ comes with the values that show it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from unsay.compiler.dialect.domains import FIELD, PRIME, Array
@@ -50,7 +48,8 @@ def _random(term: Term, random: np.random.Generator) -> Meant:
     if term.kind == "constant":
         return evaluate_terms([term], {}, FIELD)[0]
     if term.kind != "cache":
-        return _residues(tuple(int(str(extent)) for extent in term.type.dims), random)
+        shape = tuple(int(str(extent)) for extent in term.type.dims)
+        return random.integers(0, 2, shape).astype(np.bool_) if term.dtype == "bool" else _residues(shape, random)
     shape = (int(str(term.attributes["past"])), int(str(term.attributes["columns"])))
     return _residues(shape, random), _residues(shape, random)
 
@@ -61,6 +60,3 @@ def _residues(shape: tuple[int, ...], random: np.random.Generator) -> Array:
 
 def _flat(value: Meant) -> Array:
     return np.concatenate([part.reshape(-1) for part in value]) if isinstance(value, tuple) else value
-
-
-Leaves = Mapping[int, Meant]

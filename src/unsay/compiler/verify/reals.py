@@ -1,7 +1,8 @@
 """The domain of real numbers as Z3 expressions: operations on arrays of them are formulas about every input at once.
 
-Functions are uninterpreted: exp is any function, so what is proved does not rest on what exp is. A quantised block is
-32 functions of all its elements. -inf, which masks a score, is itself, and exp of it is 0.
+Functions are uninterpreted: what is proved does not rest on what they are, but for `facts`, which are that exp is
+positive and what a square root is. A quantised block is 32 functions of all its elements. -inf, which masks a score, is
+itself, and exp of it is 0. A quotient by 0 is anything.
 """
 
 from __future__ import annotations
@@ -19,28 +20,51 @@ from unsay.isa.formats import QUANT_BLOCK, DType
 
 
 class RealDomain(Domain):
-    """Object arrays of Z3 reals; conditions are object arrays of Z3 or Python bools."""
+    """Object arrays of Z3 reals; conditions are object arrays of Z3 or Python bools.
+
+    rounds: whether a narrower element type leaves a function of a number, or the number itself.
+    """
+
+    def __init__(self, *, rounds: bool = True) -> None:
+        self.facts: list[Term] = []
+        self._rounds = rounds
 
     def lift(self, array: Array) -> Array:
         return _each(_real, np.asarray(array))
 
     def round(self, x: Array, dtype: DType) -> Array:
         """Real numbers are not rounded; what narrower element types leave of them is a function."""
-        return x if dtype is not DType.F16 and dtype is not DType.BF16 else self.apply(dtype.name.lower(), x)
+        return self.apply(dtype.name.lower(), x) if self._rounds and dtype in (DType.F16, DType.BF16) else x
 
     def apply(self, function: str, x: Array) -> Array:
         if function.startswith("round_"):
             return _blocks(function, x)
-        made = z3.Function(function, z3.RealSort(), z3.RealSort())
-        return _each(lambda item: 0.0 if function == "exp" and _is_infinite(item) else made(_term(item)), x)
+        return _each(lambda item: self._function(function, item), x)
+
+    def _function(self, function: str, item: Any) -> Any:
+        if function == "exp" and _is_infinite(item):
+            return 0.0
+        item = _term(item)
+        made = z3.Function(function, z3.RealSort(), z3.RealSort())(item)
+        if function == "exp":
+            self.facts.append(made > 0)
+        if function == "sqrt":
+            self.facts.append(z3.Implies(item >= 0, z3.And(made >= 0, made * made == item)))
+        return made
 
     def sub(self, a: Number, b: Number) -> Array:
         a, b = self._pair(a, b)
         return a - b if is_concrete(a) else _each(lambda x, y: x if _is_infinite(x) else x - y, a, b)
 
     def pow(self, a: Array, b: Array) -> Array:
-        made = z3.Function("pow", z3.RealSort(), z3.RealSort(), z3.RealSort())
-        return _each(lambda x, y: made(_term(x), _term(y)), a, b)
+        """Some function, but for the exponents 1, 2, 1/2, -1/2 and -1."""
+        return _each(self._power, a, b)
+
+    def _power(self, x: Any, y: Any) -> Any:
+        known = _POWERS.get(y.as_fraction()) if z3.is_rational_value(y) else None
+        if known is None:
+            return z3.Function("pow", z3.RealSort(), z3.RealSort(), z3.RealSort())(_term(x), _term(y))
+        return known(x, self._function("sqrt", x) if known in _ROOTS else None)
 
     def compare(self, relation: str, a: Number, b: Number) -> Array:
         a, b = self._pair(a, b)
@@ -58,11 +82,22 @@ class RealDomain(Domain):
         return np.asarray(result, object)
 
 
-def variables(name: str, shape: Sequence[int]) -> Array:
-    """An array of reals that may be anything."""
+_POWERS: dict[Fraction, Any] = {
+    Fraction(1): lambda x, _: x,
+    Fraction(2): lambda x, _: x * x,
+    Fraction(-1): lambda x, _: 1 / x,
+    Fraction(1, 2): lambda _, root: root,
+    Fraction(-1, 2): lambda _, root: 1 / root,
+}
+_ROOTS = (_POWERS[Fraction(1, 2)], _POWERS[Fraction(-1, 2)])
+
+
+def variables(name: str, shape: Sequence[int], dtype: DType = DType.F32) -> Array:
+    """An array of reals, or bools, that may be anything."""
+    make = z3.Bool if dtype is DType.BOOL else z3.Real
     made = np.empty(tuple(shape), object)
     for place in np.ndindex(*shape):
-        made[place] = z3.Real(f"{name}[{','.join(map(str, place))}]")
+        made[place] = make(f"{name}[{','.join(map(str, place))}]")
     return made
 
 

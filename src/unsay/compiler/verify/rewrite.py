@@ -38,7 +38,8 @@ class Rewriter:
         self._normal: dict[int, Term] = {}
         self._axioms: dict[str, list[Axiom]] = {}
         for axiom in axioms:
-            self._axioms.setdefault(axiom.equation.left.kind, []).append(axiom)
+            for kind in axiom.rule.kinds:
+                self._axioms.setdefault(kind, []).append(axiom)
 
     def normal(self, term: Term) -> Term:
         """The term when no equation fits any part of it."""
@@ -65,23 +66,10 @@ class Rewriter:
 
     def _step(self, term: Term) -> Instance | None:
         for axiom in self._axioms[term.kind]:
-            right = self._right(axiom, term)
+            try:
+                right = axiom.rule.apply(self._builder, term)
+            except IrError:
+                continue  # not well typed for these operands
             if right is not None and right is not term and right.type == term.type:
                 return Instance(axiom, term, right)
         return None
-
-    def _right(self, axiom: Axiom, term: Term) -> Term | None:
-        """The right side of the instance; None if the axiom does not fit, or only swaps operands that are in order."""
-        found = axiom.equation.match(term)
-        if found is None:
-            return None
-        try:
-            right = self._builder.build(axiom.equation.right, found)
-        except IrError:
-            return None
-        swapped = axiom.equation.permutes and _numbers(right) > _numbers(term)
-        return None if swapped else right
-
-
-def _numbers(term: Term) -> list[int]:
-    return [operand.number for operand in term.operands]

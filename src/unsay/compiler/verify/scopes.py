@@ -1,8 +1,9 @@
 """At which sizes the axioms are proved: every small one (T2), and those of a real model (T3).
 
-Scope("x: T K, w: N K, b: (N)", T=2, K=3, N=2) has a term x of T rows and K columns of f32, a w, and a list b of one
-vector, at every T in 1..2, K in 1..3, N in 1..2. `(...)` alone is an empty list, `=0.0 ...` a constant, a word after
-the sizes another element type. Other keywords give attributes, as Python expressions over the letters.
+Scope("x: T K, w: N K, b: (N)", {"T": 2, "K": 3, "N": 2}) has a term x of T rows and K columns of f32, a w, and a list b
+of one vector, at every T in 1..2, K in 1..3, N in 1..2. `()` is an empty list, `=0.0 ...` a constant, a word after the
+sizes another element type. Attributes are Python expressions over the letters. An axiom whose right side is
+computed has its left side here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Scope:
     terms: str
     most: Mapping[str, int | tuple[int, ...]]
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    left: str = ""
 
     def small_sizes(self) -> Iterator[dict[str, int]]:
         """Every combination of small sizes."""
@@ -81,6 +83,11 @@ def _type(text: str, sizes: Mapping[str, int]) -> tuple[TensorType, float | None
     return TensorType(tuple(dims), dtype), value
 
 
+_AB = {"A": 2, "B": 2}
+_CONV = "{'strides': (1, 2), 'pads': (1, 0, 0, 1), 'dilations': (1, 1), 'groups': 1}"
+_PICTURE = {"A": 2, "C": 2, "O": 2, "W": (2, 3)}
+_SPELLED = {"i": "(-1,)"}
+
 _ROPE = {"d": "D", "rest": "{'num_heads': H, 'base': 10000.0}"}
 _QKV = {"n": "H*G", "m": "G", "rest": "{'head_dim': D, 'base': 10000.0, 'pairing': 'halves'}"}
 _ATTENTION = {"d": "D", "rest": "{'layer': 0, 'num_heads': H*G, 'num_kv_heads': G, 'scale': 0.5, 'output': 'f32'}"}
@@ -98,8 +105,8 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
     "pair-append": (Scope("c: cache, k: T G*D, v: T G*D", {"T": 2, "P": (0, 1, 2), "G": 2, "D": (2, 4)}, {"d": "D"}),),
     "pair-attention": (Scope("c: cache, q: T H*G*D, k: T G*D, v: T G*D", _HEADS, _ATTENTION),),
     "unpair-cache": (Scope("c: cache", {"P": (0, 1, 2), "G": 2, "D": (2, 4, 6)}, {"d": "D"}),),
-    "add-commutes": (Scope("a: A B, b: A B", {"A": 2, "B": 2}),),
-    "mul-commutes": (Scope("a: A B, b: A B", {"A": 2, "B": 2}),),
+    "add-commutes": (Scope("b: A B, a: A B", _AB),),
+    "mul-commutes": (Scope("b: A B, a: A B", _AB),),
     "silu-mul": (Scope("g: T F, u: T F", {"T": 2, "F": 3}),),
     "silu-mul-quantised": (Scope("g: T F, u: T F", {"T": 2, "F": (32, 64)}),),
     "ffn": (
@@ -127,4 +134,72 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
         Scope("c: cache, q: T H*G*D, k: T G*D, v: T G*D", {"T": 2, "P": (0, 1), "H": 1, "G": 1, "D": (32,)},
               {"rest": "{'layer': 0, 'num_heads': H*G, 'num_kv_heads': G, 'head_dim': D, 'scale': 0.5}"}),
     ),
+    "reshape-none": (Scope("x: A B, result: A B", _AB),),
+    "broadcast-none": (Scope("x: A B, result: A B", _AB),),
+    "cast-none": (Scope("x: A B", _AB, {"t": "'f32'"}),),
+    "slice-none": (Scope("x: A B", _AB, {"i": "1", "a": "0", "b": "B", "s": "1"}),),
+    "concat-none": (Scope("x: A B", _AB, {"i": "1"}),),
+    "reshape-twice": (Scope("x: 2*A 3 B, r: 6 A*B, result: A*B 2 3", _AB),),
+    "transpose-none": (Scope("x: A B 2", _AB, {"p": "(0, 1, 2)"}),),
+    "transpose-twice": (
+        Scope("x: A B 3", _AB, {"p": "(1, 2, 0)", "q": "(1, 2, 0)"}),
+        Scope("x: A B 3", _AB, {"p": "(2, 1, 0)", "q": "(1, 0, 2)"}),
+        Scope("x: A B", _AB, {"p": "(1, 0)", "q": "(1, 0)"}),
+    ),
+    "neg-twice": (Scope("x: A B", _AB),),
+    "not-twice": (Scope("x: A B bool", _AB),),
+    "add-zero": (Scope("x: A B, c: =0.0", _AB), Scope("x: A B, c: =0.0 B", _AB)),
+    "sub-zero": (Scope("x: A B, c: =0.0", _AB),),
+    "mul-one": (Scope("x: A B, c: =1.0", _AB), Scope("x: A B, c: =1.0 A B", _AB)),
+    "div-one": (Scope("x: A B, c: =1.0", _AB),),
+    "pow-one": (Scope("x: A B, c: =1.0", _AB),),
+    "pow-two": (Scope("x: A B, c: =2.0", _AB),),
+    "pow-half": (Scope("x: A B, c: =0.5", _AB),),
+    "pow-minus-half": (Scope("x: A B, c: =-0.5", _AB),),
+    "pow-minus-one": (Scope("x: A B, c: =-1.0", _AB),),
+    "one-over": (Scope("x: A B, c: =1.0", _AB),),
+    "one-over-root": (Scope("x: A B", _AB),),
+    "sigmoid": (Scope("x: A B, c: =1.0", _AB),),
+    "silu-product": (Scope("x: A B", _AB),),
+    "silu-quotient": (Scope("x: A B, c: =1.0", _AB),),
+    "relu": (Scope("x: A B, c: =0.0", _AB),),
+    "softmax": (
+        Scope("x: A B", {"A": 2, "B": 3}, {"i": "(-1,)", "j": "(1,)"}),
+        Scope("x: A B", {"A": 3, "B": 2}, {"i": "(0,)", "j": "(0,)"}),
+    ),
+    "conv-bias": (
+        Scope("x: A C W W, w: O C 2 1, b: O, r: O 1 1", _PICTURE, {"a": _CONV}),
+        Scope("x: A C W W, w: O C 2 1, b: O, r: 1 O 1 1", _PICTURE, {"a": _CONV}),
+    ),
+    "conv-relu": (
+        Scope("x: A C W W, w: O C 2 1, b: ()", _PICTURE, {"a": _CONV}),
+        Scope("x: A C W W, w: O C 2 1, b: (O)", _PICTURE, {"a": _CONV}),
+    ),
+    "matmul-silu": (Scope("a: T K, b: K N", {"T": 2, "K": 2, "N": 2}),),
+    "matmul-bias-silu": (Scope("a: 2 T K, b: K N, c: N", {"T": 2, "K": 2, "N": 2}),),
+    "rms-norm": (Scope("x: T K, c: =1e-05, g: K", {"T": 2, "K": 3}, _SPELLED),),
+    "rms-norm-quotient": (Scope("x: T K, c: =1e-05, g: K", {"T": 2, "K": 3}, _SPELLED),),
+    "add-rms-norm-sum": (Scope("a: T K, b: T K, g: K", {"T": 2, "K": 3}, {"rest": "{'eps': 1e-05, 'output': 'f32'}"}),),
+    "add-rms-norm": (
+        Scope("a: T K, b: T K, g: K", {"T": 2, "K": 3}, {"rest": "{'eps': 1e-05, 'output': 'f32'}"}),
+        Scope("a: T K, b: T K, g: K", {"T": 2, "K": (32,)}, {"rest": "{'eps': 1e-05, 'output': 'q8w'}"}),
+    ),
+    "fold-constants": (
+        Scope("a: =1.5 A B, b: =-2.25 A B", _AB, left="mul(a, b)"),
+        Scope("a: =3.0 A B", _AB, left="reduce_sum(a, axes=(1,), keepdims=False)"),
+        Scope("a: =3.0 A B", _AB, left="transpose(a, perm=(1, 0))"),
+    ),
+    "widen": (
+        Scope("a: T K f16, b: K N f16", {"T": 2, "K": 2, "N": 2}, left="matmul(a, b)"),
+        Scope("a: A B f16", _AB, left="relu(a)"),
+        Scope("a: A B bf16, b: A B bf16", _AB, left="add(a, b)"),
+    ),
+    "cast-float": (
+        Scope("x: A B", _AB, {"a": "'f16'", "b": "'f32'"}),
+        Scope("x: A B f16", _AB, {"a": "'f32'", "b": "'bf16'"}),
+    ),
 }  # fmt: skip
+
+T3_EXEMPT = frozenset({"pow-one", "pow-two", "pow-half", "pow-minus-half", "pow-minus-one", "fold-constants", "widen",
+                       "cast-float"})  # fmt: skip
+"""Axioms on what a power, a float or a rounding is, which residues have no part of."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unsay.compiler.verify.axioms import Axiom
-from unsay.compiler.verify.equations import Builder
+from unsay.compiler.verify.equations import Builder, Pattern, parse_pattern
 from unsay.compiler.verify.evaluation import Meant, evaluate_terms
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.reals import RealDomain, variables
@@ -36,7 +36,7 @@ def prove(axiom: Axiom) -> Result:
     """The axiom at every small size of its scopes."""
     count = 0
     for sides in small_sides(axiom):
-        result = prove_equal(sides.left, sides.right)
+        result = prove_equal(sides.left, sides.right, rounds=axiom.keeps != "rounded")
         if result.status is not Status.PROVED:
             return Result(result.status, f"{axiom.text}\n  at {sides.sizes}: {result.detail}")
         count += 1
@@ -54,29 +54,33 @@ def sides_at(axiom: Axiom, scope: Scope, sizes: dict[str, int]) -> Sides:
     """Both sides with terms of these sizes; the left one must be an instance of the axiom, its condition included."""
     terms = Terms()
     builder = Builder(terms, {})
-    left = builder.build(axiom.equation.left, scope.bind(terms, sizes))
-    found = axiom.equation.match(left)
-    assert found is not None, f"{axiom.name}: {left} at {sizes} is no instance of {axiom.equation}"
-    right = builder.build(axiom.equation.right, found)
+    left = builder.build(_left(axiom, scope), scope.bind(terms, sizes))
+    right = axiom.rule.apply(builder, left)
+    assert right is not None, f"{axiom.name}: {left} at {sizes} is no instance of {axiom.text}"
     assert left.type == right.type, (axiom.name, left.type, right.type)
     return Sides(left, right, ", ".join(f"{letter} = {size}" for letter, size in sizes.items()))
 
 
-def prove_equal(left: Term, right: Term) -> Result:
-    """Whether two terms are equal for all real inputs."""
+def _left(axiom: Axiom, scope: Scope) -> Pattern:
+    return parse_pattern(scope.left) if scope.left else axiom.equation.left
+
+
+def prove_equal(left: Term, right: Term, *, rounds: bool = True) -> Result:
+    """Whether two terms are equal for all real inputs; `rounds` as in reals.RealDomain."""
     leaves = {term.number: _any(term) for term in reachable([left, right]) if term.kind in ("input", "weight", "cache")}
+    domain = RealDomain(rounds=rounds)
     with np.errstate(all="ignore"):
-        sides = evaluate_terms([left, right], leaves, RealDomain())
+        sides = evaluate_terms([left, right], leaves, domain)
     claims = [_equal(a, b) for a, b in zip(*map(_elements, sides), strict=True)]
     open_claims = [claim for claim in claims if claim is not None]
-    return decide(z3.And(open_claims)) if open_claims else Result(Status.PROVED)
+    return decide(z3.And(open_claims), *domain.facts) if open_claims else Result(Status.PROVED)
 
 
 def _any(term: Term) -> Meant:
-    """Variables for every element of a leaf; integers and bools are not reals and take the place of none."""
+    """Variables for every element of a leaf."""
     name = str(term.attributes.get("name") or term.attributes.get("tensor"))
     if term.kind != "cache":
-        return variables(name, _shape(term))
+        return variables(name, _shape(term), term.type.dtype)
     shape = (_integer(term, "past"), _integer(term, "columns"))
     return variables(f"{name}.k", shape), variables(f"{name}.v", shape)
 
@@ -85,6 +89,8 @@ def _equal(a: Any, b: Any) -> Any:
     """What is left to prove of a == b; None if nothing is, which most often their normal forms show."""
     if a is b or a.eq(b):
         return None
+    if not z3.is_arith(a):
+        return a == b
     difference = z3.simplify(a - b, som=True)
     return None if z3.is_rational_value(difference) and difference.as_fraction() == 0 else a == b
 
@@ -95,6 +101,8 @@ def _elements(value: Meant) -> Sequence[Any]:
 
 
 def _expression(item: Any) -> Any:
+    if isinstance(item, bool | np.bool_):
+        return z3.BoolVal(bool(item))
     return z3.RealVal(item) if isinstance(item, int | float) else item
 
 

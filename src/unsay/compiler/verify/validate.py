@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.types import Dim
@@ -116,8 +116,8 @@ class _Comparison:
         """The record of this comparison."""
         used = [*self._defined.instances, *self._equal.instances]
         axioms = {step.axiom.name: step.axiom for step in used}
-        kept = {axiom.keeps for axiom in axioms.values()}
-        keeps: Keeps = "nothing" if "nothing" in kept else "reals" if "reals" in kept else "bits"
+        kept = [axiom.keeps for axiom in axioms.values()]
+        keeps: Keeps = max(kept, key=get_args(Keeps).index, default="bits")
         method = "QF_UF" if self.goals else "same terms"
         return PassProof(
             name, result.status.value, method, keeps, tuple(axioms), len(used), round(seconds, 4), result.detail
