@@ -89,7 +89,7 @@ def _disjoint(written: Placed, other: Placed) -> Result:
     byte, tokens, rows = z3.Ints("byte tokens rows")
     counts = {"tokens": tokens, "rows": rows}
     most = {tensor.rows: tensor.room for tensor in (written, other)}
-    ranges = [z3.And(1 <= counts[name], counts[name] <= room) for name, room in most.items()]
+    ranges = [z3.And(counts[name] >= 1, counts[name] <= room) for name, room in most.items()]
     return decide(z3.Not(z3.And(written.holds(byte, counts), other.holds(byte, counts))), *ranges)
 
 
@@ -111,9 +111,7 @@ def _effects(program: Program) -> Iterator[Effect]:
         yield Effect(index, name, *_operands(instruction, tensors))
 
 
-def _operands(
-    instruction: Instruction, tensors: list[Placed | None]
-) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
+def _operands(instruction: Instruction, tensors: list[Placed | None]) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
     name, target = instruction.row.name, tensors[0]
     reads = [tensor for tensor in tensors[1:] if tensor is not None]
     writes = [] if target is None else [target]

@@ -36,6 +36,22 @@ class Obligation:
     prove: Callable[[], Result]
 
 
+class NotProved(Exception):
+    """Ends an attempt from deep inside it; `result` is how."""
+
+    def __init__(self, result: Result, where: str) -> None:
+        super().__init__(f"{where}: {result.detail}")
+        self.result = Result(result.status, str(self))
+
+
+def attempt(prove: Callable[[], Result]) -> Result:
+    """The result of a proof that may end with NotProved."""
+    try:
+        return prove()
+    except NotProved as stopped:
+        return stopped.result
+
+
 def obligations() -> list[Obligation]:
     """Those that do not depend on a model: the kernels of every target, the axioms and rules of passes."""
     from unsay.compiler.verify import kernels

@@ -22,9 +22,12 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from unsay.compiler.dialect import verifier
+from unsay.compiler.dialect.devices import PICTURE_OPS, takes
 from unsay.compiler.dialect.ops import BY_NAME, NORMS
+from unsay.compiler.dialect.sema import DEVICE, OFFSETS, STAGE
 from unsay.compiler.ir.core import Graph, Operation, Value
-from unsay.compiler.ir.types import ROW
+from unsay.compiler.ir.types import DEVICES, ROW
+from unsay.compiler.verify.memory_plan import check_memory
 from unsay.errors import IrError
 from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, DType
 
@@ -49,8 +52,6 @@ _SEMANTIC = frozenset(
 _QUANTISED = _SEMANTIC | {"quantise"}
 _FUSED = _QUANTISED | {"silu_mul", "ffn", "qkv", "linear_add"}
 _OPERATIONS: dict[Level, frozenset[str]] = {
-    Level.TENSOR: frozenset(BY_NAME),
-    Level.PLACED: frozenset(BY_NAME),
     Level.SEMANTIC: _SEMANTIC,
     Level.QUANTISED: _QUANTISED,
     Level.FUSED: _FUSED,
@@ -62,8 +63,8 @@ _PRODUCTS = {"linear": ((0, 1),), "linear_add": ((1, 2),), "qkv": ((0, 1),), "ff
 
 
 def allowed(level: Level) -> frozenset[str]:
-    """Names of the operations a graph of this level may contain."""
-    return _OPERATIONS[level]
+    """Names of the operations a graph of this level may contain; of a front end, those of extensions too."""
+    return _OPERATIONS[level] if level in _OPERATIONS else frozenset(BY_NAME)
 
 
 def verify(graph: Graph) -> None:
@@ -184,10 +185,46 @@ def _refuse(operation: Operation, message: str) -> None:
     raise IrError(f"{operation!r}: {message}", *operation.location)
 
 
+def _remarks_hold(graph: Graph) -> None:
+    """A device is one there is, of an operation that reads something; stages follow operands; memory is not shared."""
+    scheduled = any(STAGE in operation.attributes for operation in graph.operations)
+    for operation in graph.operations:
+        device = operation.attributes.get(DEVICE)
+        if device is not None and (device not in DEVICES or not operation.operands):
+            _refuse(operation, f"{DEVICE} must be one of {', '.join(sorted(DEVICES))}, on an operation with operands")
+        if scheduled:
+            _check_stage(operation)
+    if any(OFFSETS in operation.attributes for operation in graph.operations):
+        check_memory(graph)
+
+
+def _check_stage(operation: Operation) -> None:
+    """What schedules mean: an operation runs after all that its operands are made by."""
+    stage = operation.attributes.get(STAGE)
+    if type(stage) is not int or stage < 0:
+        _refuse(operation, f"all operations or none have a {STAGE}, 0 or more, got {stage!r}; run schedule")
+    for operand in operation.operands:
+        before = operand.producer.attributes.get(STAGE)
+        if type(before) is not int or before >= stage:
+            _refuse(operation, f"%{operand.name} is made in stage {before!r}, not before {stage}; run schedule")
+
+
+def _operands_at_hand(graph: Graph) -> None:
+    """Operations are where they are to run, and read pictures as their device takes them."""
+    for operation in graph.operations:
+        wanted = operation.attributes.get(DEVICE)
+        for value in operation.results:
+            if wanted is not None and operation.kind != "transfer" and value.type.device != wanted:
+                _refuse(operation, f"is for the {wanted}, and runs on the {value.type.device}; run insert_reorders")
+        if operation.kind in PICTURE_OPS and not takes(operation.result.type.device, operation.operands[0].type):
+            x = operation.operands[0]
+            _refuse(operation, f"%{x.name} : {x.type} is not how its device takes pictures; run insert_reorders")
+
+
 _STEP = (_one_result, _activations_are_matrices)
 _RULES: dict[Level, tuple[Rule, ...]] = {
-    Level.TENSOR: (),
-    Level.PLACED: (),
+    Level.TENSOR: (_remarks_hold,),
+    Level.PLACED: (_remarks_hold, _operands_at_hand),
     Level.SEMANTIC: (*_STEP, _no_quantised_activations),
     Level.QUANTISED: (*_STEP, _operands_quantised),
     Level.FUSED: (*_STEP, _operands_quantised),

@@ -21,6 +21,7 @@ from unsay.compiler.verify.kernels.values import (
     call,
     element,
     is_float,
+    is_opaque,
     lanewise,
 )
 from unsay.compiler.verify.smt import Term, z3
@@ -92,7 +93,7 @@ def _cast_scalar(op: str, value: Scalar, source: str, target: str) -> Scalar:
 
 def _bitcast(value: Value, source: str, target: str) -> Value:
     """Integers of 32 bits as bytes, and f32 as its bits and back."""
-    if isinstance(value, Opaque):
+    if is_opaque(value):
         return OPAQUE
     if is_float(target) and isinstance(value, tuple):
         return tuple(lane.term if isinstance(lane, Lane) else OPAQUE for lane in value)

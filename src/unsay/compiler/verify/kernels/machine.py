@@ -6,7 +6,7 @@ a claim about a loop is proved by induction: it holds before, and an iteration k
 are unknown again.
 
 An `if` is executed and merged: what it leaves in memory is `If(condition, new, old)`. Index conditions on the way to a
-place are kept in `facts`. What memory holds and who looks at accesses is a `World`: one for each kind of claim.
+place are kept in `facts`, what quotients, products and choices of indexes are in `definitions`. What memory holds and who looks at accesses is a `World`: one for each kind of claim.
 """
 
 from __future__ import annotations
@@ -32,19 +32,28 @@ from unsay.compiler.verify.kernels.values import (
     element,
     float_constant,
     is_float,
+    is_opaque,
     lanes_of,
     lanewise,
     num_bytes,
 )
-from unsay.compiler.verify.smt import Term, z3
+from unsay.compiler.verify.obligation import NotProved, Result, Status
+from unsay.compiler.verify.smt import Term, decide, z3
 
 _LITERAL = re.compile(r"-?\d+")
 _SPLAT = re.compile(r"splat \(\S+ (\S+)\)")
+_ARRAY = re.compile(r"\[(\d+) x i8\]")
 _LARGEST = (1 << 63) - 1
 
 
 class World(Protocol):
     """What a claim knows of memory outside the kernel."""
+
+    variable_range: tuple[int, int]
+    """Within which i64 variables stay; it is checked that loops keep them there."""
+
+    has_data: bool
+    """Whether anything but indexes matters."""
 
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         """The scalar of this type that lies there before the kernel writes."""
@@ -85,6 +94,19 @@ class Cell:
     loops: tuple[Loop, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A condition on indexes, and the names in it."""
+
+    term: Term
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, term: Term) -> Fact:
+        """Of a Z3 condition."""
+        return cls(term, frozenset(str(constant) for constant in constants(term)))
+
+
 Memory = dict[str, dict[Affine, Cell]]
 
 
@@ -95,11 +117,17 @@ class Machine:
         self.module = module
         self.world = world
         self.memory: Memory = {}
-        self.facts: list[Term] = []
+        self.facts: list[Fact] = []
+        self.definitions: list[Fact] = []
         self.loops: list[Loop] = []
-        self.num_lines = 0
+        self.comment = ""
+        self.stack_bytes: dict[str, int] = {}
         self._open: list[Loop] = []
         self._symbols = 0
+        self._ranges: dict[str, Term] = {}
+        self._answers: dict[tuple[int, ...], tuple[Result, object]] = {}
+        self.quotients: dict[tuple[Affine, Affine], Affine] = {}
+        self.products: dict[Symbol, tuple[Affine, Affine]] = {}
         self._frames = 0
         self._leaves: dict[str, tuple[Pointer, str]] = {}
 
@@ -111,13 +139,42 @@ class Machine:
         frame = _Frame(self, function, f"{name}#{self._frames}", dict(zip(names, arguments, strict=True)))
         return frame.run()
 
+    def define(self, *terms: Term) -> None:
+        """Note what a new symbol is."""
+        self.definitions += map(Fact.of, terms)
+
+    def implied(self, claim: Term) -> Result:
+        """Whether the facts about the symbols of a claim, and about all that those are tied to, imply it."""
+        asked = Fact.of(claim)
+        wanted, known, near = set(asked.names), [*self.facts, *self.definitions], [asked]
+        used: list[Term] = []
+        while near:
+            near = [fact for fact in known if not wanted.isdisjoint(fact.names)]
+            known = [fact for fact in known if wanted.isdisjoint(fact.names)]
+            used += [fact.term for fact in near]
+            wanted.update(name for fact in near for name in fact.names)
+        key = (claim.get_id(), *(term.get_id() for term in used))
+        if key not in self._answers:
+            ranges = [self._ranges[name] for name in sorted(wanted) if name in self._ranges]
+            self._answers[key] = decide(claim, *used, *ranges, timeout_ms=5000), (claim, used)
+        return self._answers[key][0]
+
     def symbol(self, name: str, low: int, high: int) -> Symbol:
         """A new unknown integer."""
         self._symbols += 1
-        return Symbol(f"{name}'{self._symbols}", low, high)
+        made = Symbol(f"{name}'{self._symbols}", low, high)
+        self._ranges[made.name] = z3.And(low <= z3.Int(made.name), z3.Int(made.name) <= high)
+        return made
+
+    def at_most(self, symbol: Symbol, high: int) -> Symbol:
+        """The same symbol, now known to be no larger than this."""
+        self._ranges[symbol.name] = z3.And(symbol.low <= z3.Int(symbol.name), z3.Int(symbol.name) <= high)
+        return replace(symbol, high=high)
 
     def unknown(self, name: str, kind: str) -> Value:
-        """A new value of a type."""
+        """A new value of a type; where data does not matter, only of an index."""
+        if not self.world.has_data and element(kind) != "i64":
+            return OPAQUE
         count = lanes_of(kind)
         if count:
             return tuple(self._unknown(f"{name}.{lane}", element(kind)) for lane in range(count))
@@ -126,7 +183,7 @@ class Machine:
     def _unknown(self, name: str, kind: str) -> Scalar:
         self._symbols += 1
         if kind == "i64":
-            return of(self.symbol(name, -_LARGEST, _LARGEST))
+            return of(self.symbol(name, *self.world.variable_range))
         term = z3.BitVec(f"{name}'{self._symbols}", bits(kind))
         return term if is_float(kind) else lanes.word(term)
 
@@ -159,7 +216,7 @@ class Machine:
         for offset, cell in cells.items():
             distance = pointer.offset - offset
             apart = distance.low >= num_bytes(cell.kind) or distance.high <= -size
-            if not apart and not isinstance(cell.value, Opaque):
+            if not apart and not is_opaque(cell.value):
                 raise KernelTextError(f"{pointer.object}[{pointer.offset}] may be what was stored at [{offset}]")
 
     def store(self, pointer: Pointer, kind: str, value: Value) -> None:
@@ -204,7 +261,7 @@ class Machine:
         """While an iteration of the loop is executed."""
         self._open.append(loop)
         known = len(self.facts)
-        self.facts += [loop.begin.term() <= loop.index.term(), loop.index.term() < loop.end.term()]
+        self.facts += map(Fact.of, (loop.begin.term() <= loop.index.term(), loop.index.term() < loop.end.term()))
         yield
         self.facts = self.facts[:known]
         self._open.pop()
@@ -268,7 +325,9 @@ class _Frame:
     def _block(self, label: str) -> str:
         """Execute a block; the label that follows."""
         for line in self.function.blocks[label]:
-            self.machine.num_lines += 1
+            if line.op == "comment":
+                self.machine.comment = line.detail[0]
+                continue
             if line.op == "ret":
                 self.returned = True
                 self.result = self.value(line.operands[0]) if line.operands else None
@@ -292,14 +351,14 @@ class _Frame:
                 return then if z3.is_true(condition) else end
         before = {name: dict(cells) for name, cells in machine.memory.items()}
         known = len(machine.facts)
-        machine.facts += [] if isinstance(condition, Opaque) else [condition]
+        machine.facts += [] if isinstance(condition, Opaque) else [Fact.of(condition)]
         self._run_from(then, end)
         machine.facts = machine.facts[:known]
         if self.returned:  # the rest of the function is reached only otherwise
             self.returned, machine.memory = False, before
-            machine.facts += [] if isinstance(condition, Opaque) else [z3.Not(condition)]
+            machine.facts += [] if isinstance(condition, Opaque) else [Fact.of(z3.Not(condition))]
         else:
-            machine.memory = _merged(condition, machine.memory, before)
+            machine.memory = _merged(condition, machine.memory, before, machine.world.has_data)
         return end
 
     def _loop(self, head: str, came_from: str) -> str:
@@ -318,20 +377,32 @@ class _Frame:
         if loop.symbol.low <= loop.symbol.high:
             with self.machine.inside(loop):
                 self._run_from(body, latch)
+                self._check_ranges(loop)
         self._forget(slots, loop.end_values, loop.after, f"{head}.end")
         self._leave_stores(loop, others, slots)
         self.machine.loops.append(loop)
         return leave
 
     def _iteration(self, head: str, begin: Affine, end: Affine, step: Affine) -> Loop:
-        machine, most = self.machine, max(0, end.high - 1 - begin.low)
-        if step.is_constant and step.constant > 0:
-            symbol = machine.symbol(head.removesuffix(".head"), 0, (end.high - 1 - begin.low) // step.constant)
+        """An unknown iteration: begin + step * k where the loop begins at a constant, else a symbol of its own."""
+        machine, name = self.machine, head.removesuffix(".head")
+        last = end.high - 1
+        if step.is_constant and begin.is_constant:
+            symbol = machine.symbol(name, 0, (last - begin.low) // step.constant)
             return Loop(head, begin + of(symbol) * step.constant, symbol, begin, end)
-        symbol = machine.symbol(head.removesuffix(".head"), 0, most)
-        return Loop(head, begin + of(symbol), symbol, begin, end)
+        symbol = machine.symbol(name, begin.low, max(begin.low, last))
+        inside = z3.And(begin.term() <= of(symbol).term(), of(symbol).term() < end.term())
+        if step.is_constant:
+            turn = machine.symbol(f"{name}.turn", 0, max(0, last - begin.low))
+            machine.define(z3.Implies(inside, of(symbol).term() == begin.term() + of(turn).term() * step.constant))
+        if step.is_constant and step.constant > 1:
+            whole = machine.implied(z3.Implies(inside, (of(symbol) + step).term() <= end.term()))
+            symbol = machine.at_most(symbol, end.high - step.constant) if whole.status is Status.PROVED else symbol
+        return Loop(head, of(symbol), symbol, begin, end)
 
-    def _forget(self, slots: Sequence[tuple[str, str]], named: dict[str, Value], was: dict[str, Value], why: str) -> None:
+    def _forget(
+        self, slots: Sequence[tuple[str, str]], named: dict[str, Value], was: dict[str, Value], why: str
+    ) -> None:
         """Make variables unknown: `was` is what they held, `named` what they are called now."""
         for slot, kind in slots:
             cells = self.machine.memory.setdefault(slot, {})
@@ -347,6 +418,17 @@ class _Frame:
             for offset, cell in list(cells.items()):
                 if name not in variables and before.get(name, {}).get(offset) is not cell:
                     cells[offset] = replace(cell, loops=(*cell.loops, loop))
+
+    def _check_ranges(self, loop: Loop) -> None:
+        """An i64 variable is within its range before the loop and after an iteration."""
+        low, high = self.machine.world.variable_range
+        for slot, start in loop.start.items():
+            for value in (loop.before.get(slot), self.machine.memory[slot][Affine()].value):
+                if not isinstance(start, Affine) or not isinstance(value, Affine):
+                    continue
+                result = self.machine.implied(z3.And(low <= value.term(), value.term() <= high))
+                if result.status is not Status.PROVED:
+                    raise KernelTextError(f"{self.name}: variable {slot} may leave {low}..{high}: {result.detail}")
 
     def _slots_written(self, body: str, leave: str) -> list[tuple[str, str]]:
         """(object, type) of the stack variables stored to between two labels."""
@@ -387,7 +469,7 @@ class _Frame:
             return handler(self, line)
         values = [self.value(operand) for operand in line.operands]
         if element(line.type) == "i64":
-            return self._index_binary(line, values)
+            return self._in_63_bits(line, self._index_binary(line, values))
         if is_float(line.type):
             return lanewise(lambda a, b: float_binary(line.op, a, b), *values)
         if element(line.type) == "i1":
@@ -410,26 +492,66 @@ class _Frame:
             case "udiv":
                 return self._quotient(left, right)
             case "urem":
-                assert right.is_constant, line
-                return left - self._quotient(left, right) * right.constant
+                return left - self._product(self._quotient(left, right), right)
             case _:
                 raise KernelTextError(f"{line.op} of i64")
 
+    def _in_63_bits(self, line: Line, value: Value) -> Value:
+        if isinstance(value, Affine) and not -_LARGEST <= value.low <= value.high <= _LARGEST:
+            raise NotProved(Result(Status.UNKNOWN, f"{value} may be {value.low}..{value.high}"), f"{self.name} {line.op}")
+        return value
+
     def _product(self, left: Affine, right: Affine) -> Affine:
+        """left * right; a new symbol where both are unknown, the same for the same factors."""
         if left.is_constant or right.is_constant:
             return right * left.constant if left.is_constant else left * right.constant
+        known = self.machine.products
+        for symbol, factors in known.items():
+            if factors == (left, right):
+                return of(symbol)
         ends = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
-        made = of(self.machine.symbol("product", min(ends), max(ends)))
-        self.machine.facts.append(made.term() == left.term() * right.term())
-        return made
+        symbol = self.machine.symbol("product", min(ends), max(ends))
+        known[symbol] = (left, right)
+        self.machine.define(of(symbol).term() == left.term() * right.term())
+        return of(symbol)
 
     def _quotient(self, left: Affine, right: Affine) -> Affine:
+        """left // right; a share of `units * part // parts` is at most all units (`share_lemma` in bounds.py)."""
         if right.is_constant and left.is_constant:
             return Affine(left.constant // right.constant)
-        made = of(self.machine.symbol("quotient", max(0, left.low) // right.high, max(0, left.high) // max(1, right.low)))
-        whole = made.term() * right.term()
-        self.machine.facts += [whole <= left.term(), left.term() < whole + right.term()]
+        known = self.machine.quotients
+        if (left, right) not in known:
+            known[left, right] = self._new_quotient(left, right)
+        return known[left, right]
+
+    def _new_quotient(self, left: Affine, right: Affine) -> Affine:
+        units = None if right.is_constant else self._units(left, right)
+        high = max(0, left.high) // max(1, right.low) if units is None else units.high
+        made = of(self.machine.symbol("quotient", 0, high))
+        if units is not None:
+            self.machine.define(made.term() <= units.term())
+            return made
+        self._must(right.low >= 1, right.term() >= 1, "a divisor that is not 0")
+        self._must(left.low >= 0, left.term() >= 0, "a dividend that is not negative")
+        whole = self._product(made, right)
+        exact = z3.And(whole.term() <= left.term(), left.term() < whole.term() + right.term())
+        self.machine.define(exact if right.low >= 1 else z3.Implies(right.term() >= 1, exact))
         return made
+
+    def _must(self, is_plain: bool, claim: Term, what: str) -> None:
+        """Raise NotProved unless a condition is plain from bounds, or implied by the facts."""
+        result = Result(Status.PROVED) if is_plain else self.machine.implied(claim)
+        if result.status is not Status.PROVED:
+            raise NotProved(result, f"{self.name}: {what}")
+
+    def _units(self, left: Affine, right: Affine) -> Affine | None:
+        """u where left = u * part with 0 <= part <= right."""
+        (symbol, factor), *more = left.terms
+        pair = self.machine.products.get(symbol) if factor == 1 and not more and not left.constant else None
+        whole, part = pair or (Affine(factor), Affine(left.constant // factor) + of(symbol))
+        fits = pair is not None or (not more and left.constant % factor == 0)
+        known = fits and self.machine.implied(z3.And(part.term() >= 0, part.term() <= right.term()))
+        return whole if known and known.status is Status.PROVED else None
 
     def load(self, line: Line) -> Value:
         pointer = self.value(line.operands[0])
@@ -444,7 +566,10 @@ class _Frame:
         return self.pointer(line.operands[0]).at(self.index(line.operands[1]))
 
     def allocate(self, line: Line) -> Value:
-        return Pointer(f"{self.name}{line.result}", Affine())
+        name = f"{self.name}{line.result}"
+        room = _ARRAY.fullmatch(line.type)
+        self.machine.stack_bytes[name] = int(room[1]) if room else num_bytes(line.type)
+        return Pointer(name, Affine())
 
     def compare(self, line: Line) -> Value:
         left, right = (self.value(operand) for operand in line.operands)
@@ -483,21 +608,21 @@ class _Frame:
         made = of(self.machine.symbol("chosen", min(yes.low, no.low), max(yes.high, no.high)))
         same = made.term() == yes.term(), made.term() == no.term()
         fact = z3.Or(*same) if isinstance(condition, Opaque) else z3.If(condition, *same)
-        self.machine.facts.append(fact)
+        self.machine.define(fact)
         return made
 
     def call(self, line: Line) -> Value:
         (name,) = line.detail
         if name.startswith("llvm.prefetch"):
             return OPAQUE
-        if name == "interrupted":  # what an interrupted step leaves is thrown away
+        if name in ("interrupted", "barrier"):  # what an interrupted step leaves is thrown away
             return z3.BoolVal(False)
         arguments = [self.value(operand) for operand in line.operands]
         if name in self.machine.module:
             if self.machine.world.enter(self.machine, name, arguments):
                 return OPAQUE
             return self.machine.run(name, *arguments) or OPAQUE
-        if any(isinstance(argument, Opaque) for argument in arguments):
+        if any(is_opaque(argument) for argument in arguments):
             return OPAQUE
         for pattern, model in INTRINSICS:
             if re.fullmatch(pattern, name):
@@ -524,12 +649,15 @@ def chosen(condition: Term, yes: Scalar, no: Scalar) -> Scalar:
     return z3.If(condition, yes, no)
 
 
-def _merged(condition: Term | Opaque, new: Memory, old: Memory) -> Memory:
+def _merged(condition: Term | Opaque, new: Memory, old: Memory, has_data: bool) -> Memory:
     """Memory after an `if`: what it changed is chosen by the condition."""
     for name, cells in new.items():
         for offset, cell in list(cells.items()):
             was = old.get(name, {}).get(offset)
-            if was is cell or isinstance(cell.value, Opaque):
+            if was is cell or is_opaque(cell.value) or (not has_data and not isinstance(cell.value, Affine)):
+                continue
+            if was is None and not has_data:  # a variable of the branch alone
+                del cells[offset]
                 continue
             if was is None or isinstance(cell.value, Affine | Pointer) or isinstance(condition, Opaque):
                 raise KernelTextError(f"{name}[{offset}] is stored under a condition only")
@@ -554,5 +682,7 @@ _LINES: dict[str, Callable[[_Frame, Line], Value]] = {
     "fneg": _Frame.negate,
     "select": _Frame.select,
     "call": _Frame.call,
-    **dict.fromkeys(("sext", "zext", "trunc", "sitofp", "uitofp", "fptosi", "fpext", "fptrunc", "bitcast"), _Frame.cast),
+    **dict.fromkeys(
+        ("sext", "zext", "trunc", "sitofp", "uitofp", "fptosi", "fpext", "fptrunc", "bitcast"), _Frame.cast
+    ),
 }

@@ -69,6 +69,9 @@ class Activations:
 class TileWorld:
     """Packed weights and the activations of a tile."""
 
+    variable_range = (0, 0)
+    has_data = True
+
     def __init__(self, product: Product) -> None:
         self.x = Activations(product.capacity, product.width)
         self.is_wide = product.x_dtype is DType.Q8W

@@ -169,6 +169,9 @@ def prove_part_is_softmax() -> Result:
 class _StateWorld:
     """States as they are before the merge."""
 
+    variable_range = (0, 0)
+    has_data = True
+
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         return machine.named_leaf(pointer, kind) if kind == "float" else lanes.word(machine.named_leaf(pointer, kind))
 

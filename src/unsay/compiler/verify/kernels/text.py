@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_BINARY = frozenset("add sub mul udiv urem and or xor shl lshr ashr fadd fsub fmul fdiv".split())
-_CASTS = frozenset("sext zext trunc sitofp uitofp fptosi fpext fptrunc bitcast".split())
-_DEFINE = re.compile(r"define (?:internal )?(\S+|<[^>]*>) @(\w+)\((.*)\)[^()]*\{")
+from unsay.compiler.verify.obligation import NotProved, Result, Status
+
+_BINARY = frozenset(["add", "sub", "mul", "udiv", "urem", "and", "or", "xor", "shl", "lshr", "ashr", "fadd", "fsub", "fmul", "fdiv"])
+_CASTS = frozenset(["sext", "zext", "trunc", "sitofp", "uitofp", "fptosi", "fpext", "fptrunc", "bitcast"])
+_DEFINE = re.compile(r"define (?:internal )?(\S+|<[^>]*>) @([\w.]+)\((.*)\)[^()]*\{")
 _LABEL = re.compile(r"([\w.]+):")
 _RESULT = re.compile(r"(%[\w.]+) = (.*)")
 _CALL = re.compile(r"call (.+?) @([\w.]+)\((.*)\)")
@@ -19,8 +21,11 @@ _CAST = re.compile(r"(\w+) (.+) to (.+)")
 _MASK = re.compile(r"i32 (\d+)")
 
 
-class KernelTextError(Exception):
-    """A line of IR text that the builder is not known to write."""
+class KernelTextError(NotProved):
+    """A line of IR text that the builder is not known to write, or a use of memory that is not followed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Result(Status.UNKNOWN, text), "IR text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def _function(name: str, parameters: str, body: str) -> FunctionText:
         line = raw.strip()
         if line == "}":
             break
-        if not line or line.startswith(";"):
+        if not line:
             continue
         label = _LABEL.fullmatch(line)
         if label:
@@ -80,6 +85,8 @@ def _function(name: str, parameters: str, body: str) -> FunctionText:
 
 def parse_line(line: str) -> Line:
     """One instruction; raises KernelTextError."""
+    if line.startswith(";"):
+        return Line(None, "comment", "void", (), (line.lstrip("; "),))
     named = _RESULT.fullmatch(line)
     result, text = (named[1], named[2]) if named else (None, line)
     op, _, rest = text.partition(" ")
@@ -154,7 +161,9 @@ def _phi(result: str | None, op: str, parts: list[str]) -> Line:
     kind, _, first = parts[0].partition(" ")
     values = [part.strip("[] ") for part in (first, *parts[1:])]
     pairs = [value.split(", ") for value in values]
-    return Line(result, op, kind, tuple(Operand(kind, value) for value, _ in pairs), tuple(label[1:] for _, label in pairs))
+    return Line(
+        result, op, kind, tuple(Operand(kind, value) for value, _ in pairs), tuple(label[1:] for _, label in pairs)
+    )
 
 
 def _branch(result: str | None, op: str, parts: list[str]) -> Line:

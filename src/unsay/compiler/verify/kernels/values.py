@@ -1,13 +1,13 @@
 """What the names of a kernel stand for while it is executed symbolically.
 
-    i64            Affine               an index: integers, exact; `index.py` shows that none leaves 64 bits
-    ptr            Pointer              bytes from the start of an object
-    i1             Z3 Bool
-    i8 i16 i32     Lane                 bit-vectors with bounds
-    half, float    16- or 32-bit term   the bits; operations on them are uninterpreted functions, so equality of two
-                                        floats is proved only where the same operations make them in the same order
-    <n x t>        tuple of those
-    anything       OPAQUE               where only addresses are looked at
+i64            Affine               an index: integers, exact; `index.py` shows that none leaves 64 bits
+ptr            Pointer              bytes from the start of an object
+i1             Z3 Bool
+i8 i16 i32     Lane                 bit-vectors with bounds
+half, float    16- or 32-bit term   the bits; operations on them are uninterpreted functions, so equality of two
+                                    floats is proved only where the same operations make them in the same order
+<n x t>        tuple of those
+anything       OPAQUE               where only addresses are looked at
 """
 
 from __future__ import annotations
@@ -100,10 +100,15 @@ def _function(name: str, sizes: tuple[int, ...], result: int) -> Term:
     return z3.Function(name, *map(z3.BitVecSort, sizes), sort)
 
 
+def is_opaque(value: Value) -> bool:
+    """Whether nothing is known of a value, or of one of its lanes."""
+    return isinstance(value, Opaque) or (isinstance(value, tuple) and any(isinstance(lane, Opaque) for lane in value))
+
+
 def lanewise(operation: Callable[..., Scalar], *operands: Value) -> Value:
-    """The operation on each lane; scalars with scalars."""
+    """The operation on each lane; scalars with scalars. What has an opaque operand is opaque."""
     if any(isinstance(operand, Opaque) for operand in operands):
         return OPAQUE
     if isinstance(operands[0], tuple):
-        return tuple(operation(*lane) for lane in zip(*operands, strict=True))
+        return tuple(lanewise(operation, *lane) for lane in zip(*operands, strict=True))
     return operation(*operands)

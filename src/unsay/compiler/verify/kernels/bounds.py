@@ -1,0 +1,264 @@
+"""Addresses: every kernel of a compiled step stays inside the tensors its instruction names, and no index overflows.
+
+The text of the whole step is taken as it is compiled. It says which memory each kernel is given, the program how large
+the tensors there are. Each kernel is executed symbolically once for each set of sizes, for any number of tokens, any
+thread and number of threads, data left out:
+
+    access      0 <= offset and offset + size <= bytes of the tensor     for every load and store; LIA, where the bounds
+                                                                         of the symbols do not show it already
+    overflow    every index lies within 63 bits                          by the bounds of its symbols
+    masked      attention is computed only for parts that have a key     LIA, where `attend` calls `attend_part`
+
+Taken for granted is what the caller of a step guarantees (isa/abi.py): ids, positions, pages, rows and sequences are in
+range, and a page table has an entry for every page up to a position. The tables of pages themselves are not sized here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from unsay.compiler.codegen.emit import scratch_bytes, step_text
+from unsay.compiler.codegen.kernels.attention_part import PART_TOKENS
+from unsay.compiler.codegen.kernels.dot import DotUnit
+from unsay.compiler.limits import LIMITS, Limits
+from unsay.compiler.lower.plan import aligned
+from unsay.compiler.verify.kernels.affine import Affine, Symbol, of
+from unsay.compiler.verify.kernels.machine import Machine
+from unsay.compiler.verify.kernels.text import FunctionText, functions
+from unsay.compiler.verify.kernels.values import OPAQUE, Pointer, Scalar, Value
+from unsay.compiler.verify.obligation import NotProved, Result, Status
+from unsay.compiler.verify.smt import decide, z3
+from unsay.image import ModelSpec
+from unsay.isa.abi import StepArgs
+from unsay.isa.formats import QUANTISED_ACTIVATIONS, DType, activation_bytes, padded_rows, weight_bytes
+from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Region
+from unsay.isa.program import Instruction, Program
+
+_NUM_PAGES = 1 << 24
+_FIELDS = {getattr(StepArgs, name).offset: name for name, *_ in StepArgs._fields_}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory a kernel is given. page_bytes: not 0 for the KV pool, whose pages lie so far apart."""
+
+    num_bytes: int
+    page_bytes: int = 0
+
+
+def prove_step(
+    program: Program, spec: ModelSpec, unit: DotUnit, arena_bytes: int, limits: Limits = LIMITS, text: str | None = None
+) -> Result:
+    """The claims above for every kernel of a program's step. text: another text of the step (a mutant)."""
+    written = text or step_text(program, spec, unit, limits.max_tokens, limits.max_rows, limits.max_threads, arena_bytes)
+    module = functions(written)
+    step = _StepWorld(program, spec, limits, arena_bytes, frozenset(module))
+    machine = Machine(module, step)
+    machine.run("step", Pointer("args", Affine()), of(machine.symbol("thread", 0, limits.max_threads - 1)))
+    worlds = [_check_kernel(module, spec, limits, *call) for call in step.calls]
+    total = sum(world.num_accesses for world in worlds)
+    return Result(Status.PROVED, f"{len(worlds)} kernels, {total} accesses, {sum(w.num_solved for w in worlds)} by LIA")
+
+
+def share_lemma() -> Result:
+    """units * part // parts <= units where 0 <= part <= parts: a thread's share ends within the units."""
+    units, part, parts, share = z3.Ints("units part parts share")
+    known = z3.And(units >= 0, part >= 0, part <= parts, parts >= 1, share * parts <= units * part)
+    return decide(share <= units, known)
+
+
+class _StepWorld:
+    """The body of a step: what memory each call is given, and how large it is."""
+
+    variable_range = (0, 0)
+    has_data = False
+
+    def __init__(
+        self, program: Program, spec: ModelSpec, limits: Limits, arena_bytes: int, kernels: frozenset[str]
+    ) -> None:
+        self.program = program
+        self.spec = spec
+        self.limits = limits
+        self.arena_bytes = arena_bytes
+        self.kernels = kernels
+        self.calls: dict[tuple[str, bool, tuple[Room, ...]], None] = {}
+        self._named = _tensors(program)
+
+    def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
+        name = _FIELDS[pointer.offset.constant]
+        if kind == "ptr":
+            return Pointer(name, Affine())
+        high = {"num_tokens": self.limits.max_tokens, "num_rows": self.limits.max_rows}
+        return of(Symbol(name, 1, high.get(name, self.limits.max_threads)))
+
+    def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
+        pass
+
+    def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
+        """Note the call with the sizes of what it is given."""
+        index = int(machine.comment.split(":")[0])
+        rooms = dict(self._rooms(index))
+        given = [pointer for pointer in arguments[4:] if isinstance(pointer, Pointer)]
+        for pointer in given:
+            if (pointer.object, pointer.offset.constant) not in rooms:
+                where = f"instruction {machine.comment}: {pointer.object}+{pointer.offset}, which it does not name"
+                raise NotProved(Result(Status.REFUTED), where)
+        count = arguments[3]
+        assert isinstance(count, Affine), arguments
+        of_tokens = count.terms[0][0].name == "num_tokens"
+        sizes = tuple(rooms[pointer.object, pointer.offset.constant] for pointer in given)
+        self.calls[name, of_tokens, sizes] = None
+        return True
+
+    def _rooms(self, index: int) -> Iterator[tuple[tuple[str, int], Room]]:
+        """(object, offset) of all memory an instruction may touch, and its size."""
+        instruction, spec = self.program.instructions[index], self.spec
+        scratch = scratch_bytes(spec, self.limits.max_tokens, self.limits.max_threads)
+        rows = self.limits.max_tokens * spec.num_heads * spec.head_dim * 4
+        yield ("arena", self.arena_bytes), Room(scratch - rows)
+        yield ("arena", self.arena_bytes + scratch - rows), Room(rows)
+        tensors = [self._named[index][r] for r in instruction.registers if r != NO_REGISTER]
+        yield from (_room(tensor) for tensor in tensors)
+        if instruction.row.name == "FFN":
+            dtype, size = DType(instruction.integer("hidden_dtype")), instruction.integer("ffn_size")
+            capacity = tensors[0].integer("dim0")
+            yield ("arena", instruction.integer("hidden")), Room(activation_bytes(dtype, capacity, size))
+        if instruction.row.name == "QKV" and instruction.integer("bias") != NO_OFFSET:
+            yield ("persistent", instruction.integer("bias")), Room(tensors[0].integer("dim1") * 4)
+        if instruction.row.name == "ATTN":
+            layout = spec.kv_layout
+            layer = Room(layout.num_kv_heads * layout.head_bytes, layout.page_bytes)
+            yield ("kv_pool", layout.key_offset(instruction.integer("layer"), 0)), layer
+
+
+def _tensors(program: Program) -> list[dict[int, Instruction]]:
+    """For each instruction, the TENSOR instruction that each register was last named by."""
+    named: dict[int, Instruction] = {}
+    found: list[dict[int, Instruction]] = []
+    for instruction in program:
+        if instruction.row.name == "TENSOR":
+            named = {**named, instruction.registers[0]: instruction}
+        found.append(named)
+    return found
+
+
+def _room(tensor: Instruction) -> tuple[tuple[str, int], Room]:
+    region, dtype = Region(tensor.flags & 3), DType(tensor.integer("dtype"))
+    dims = [tensor.integer(f"dim{axis}") for axis in range(tensor.integer("rank"))]
+    offset = tensor.integer("offset")
+    if region is Region.TEMPORAL:
+        return ("logits", 0), Room(dims[0] * padded_rows(dims[1]) * 4)
+    if region is Region.GLOBAL:
+        return ("arena", offset), Room(activation_bytes(dtype, dims[0], dims[1]))
+    if len(dims) == 2 and dtype not in QUANTISED_ACTIVATIONS:
+        return ("persistent", offset), Room(weight_bytes(dtype, dims[0], dims[1]))
+    count = 1
+    for extent in dims:
+        count *= extent
+    return ("persistent", offset), Room(aligned(count * 4))
+
+
+def _check_kernel(
+    module: dict[str, FunctionText], spec: ModelSpec, limits: Limits, name: str, of_tokens: bool, rooms: tuple[Room, ...]
+) -> _KernelWorld:
+    """Execute one kernel with memory of these sizes; raises NotProved."""
+    parameters = [parameter.text for parameter in module[name].parameters]
+    sizes = dict(zip(parameters[4:], rooms, strict=True))
+    world = _KernelWorld(name, spec, limits, sizes)
+    machine = Machine(module, world)
+    count = machine.symbol("count", 1, limits.max_tokens if of_tokens else limits.max_rows)
+    threads = machine.symbol("threads", 1, limits.max_threads)
+    thread = machine.symbol("thread", 0, limits.max_threads - 1)
+    machine.define(of(thread).term() < of(threads).term())
+    world.count = of(count)
+    pointers = [Pointer(parameter, Affine()) for parameter in parameters[4:]]
+    machine.run(name, Pointer("args", Affine()), of(thread), of(threads), of(count), *pointers)
+    return world
+
+
+@dataclass(slots=True)
+class _KernelWorld:
+    """A kernel and its memory: data is opaque, index arrays hold numbers in range."""
+
+    name: str
+    spec: ModelSpec
+    limits: Limits
+    sizes: dict[str, Room]
+    count: Affine = Affine()
+    has_data: bool = False
+    num_accesses: int = 0
+    num_solved: int = 0
+    _indexes: dict[tuple[str, Affine], Symbol] = field(default_factory=dict[tuple[str, Affine], Symbol])
+
+    @property
+    def variable_range(self) -> tuple[int, int]:
+        """Of a count of parts of a context."""
+        return 0, -(-self.spec.context_length // PART_TOKENS)
+
+    def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
+        if pointer.object == "args" and kind == "ptr":
+            return Pointer(_FIELDS[pointer.offset.constant], Affine())
+        name = _FIELDS[pointer.offset.constant] if pointer.object == "args" else pointer.object
+        high = {
+            "token_ids": self.spec.vocab_size - 1, "positions": self.spec.context_length - 1,
+            "sequence": self.limits.max_tokens - 1, "page_tables": _NUM_PAGES - 1,
+            "logit_rows": self.limits.max_tokens - 1, "page_stride": _NUM_PAGES,
+        }  # fmt: skip
+        if kind != "i32" or name not in high:
+            return OPAQUE
+        key = (name, pointer.offset)
+        if key not in self._indexes:
+            self._indexes[key] = machine.symbol(name, 0, high[name])
+        return of(self._indexes[key])
+
+    def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
+        """Inside, or raise NotProved."""
+        self.num_accesses += 1
+        for one in (pointer, pointer.other):
+            if one is not None:
+                self._inside(machine, one, size)
+
+    def _inside(self, machine: Machine, pointer: Pointer, size: int) -> None:
+        offset, limit = pointer.offset, self._limit(machine, pointer.object)
+        if limit is None:
+            return
+        room = self.sizes.get(pointer.object)
+        if room is not None and room.page_bytes:
+            offset = self._in_page(machine, offset, room)
+        free = limit - offset - size
+        if offset.low >= 0 and free.low >= 0:
+            return
+        self.num_solved += 1
+        result = machine.implied(z3.And(offset.term() >= 0, free.term() >= 0))
+        if result.status is not Status.PROVED:
+            raise NotProved(result, f"{self.name}: {size} bytes at {pointer.object}[{offset}] of {limit}")
+
+    def _limit(self, machine: Machine, name: str) -> Affine | None:
+        """Bytes of an object; None where it is not sized."""
+        if name in self.sizes:
+            return Affine(self.sizes[name].num_bytes)
+        if name in ("token_ids", "positions", "sequence", "logit_rows"):
+            return self.count * 4
+        if name == "args":
+            return Affine(StepArgs.reserved.offset + 4)
+        if name == "page_tables":
+            return None
+        return Affine(machine.stack_bytes[name])
+
+    def _in_page(self, machine: Machine, offset: Affine, room: Room) -> Affine:
+        """The offset from the start of its page in this layer."""
+        pages = [symbol for symbol, factor in offset.terms if factor == room.page_bytes]
+        if len(pages) != 1 or not pages[0].name.startswith("page_tables"):
+            raise NotProved(Result(Status.REFUTED), f"{self.name}: pool[{offset}] is in no page")
+        return offset - of(pages[0]) * room.page_bytes
+
+    def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
+        """Attention is computed only where there is a key."""
+        if name.startswith("attend_part"):
+            part, position = arguments[3], arguments[4]
+            assert isinstance(part, Affine) and isinstance(position, Affine), arguments
+            result = machine.implied((position - part * PART_TOKENS).term() >= 0)
+            if result.status is not Status.PROVED:
+                raise NotProved(result, f"{self.name}: a part without a key")
+        return False
