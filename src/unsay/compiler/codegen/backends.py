@@ -83,7 +83,7 @@ class Choice(NamedTuple):
     passed_over: tuple[tuple[str, str], ...]
 
 
-_BUILT_IN = ["cpu"]
+_BUILT_IN = ["cpu", "gpu.emitters"]
 """Modules of this package whose `register` has not been called yet."""
 
 _rows: dict[str, Backend] = {}

@@ -1,4 +1,5 @@
-"""The back ends of GPUs: a step's kernels in the form a target loads, and `launches.json`: how to run them (plan.py).
+"""The back ends of GPUs and other accelerators: a step's kernels in the form a target loads, and `launches.json`, which
+says how to run them (plan.py).
 
 No executor launches them yet, so none is chosen unless named; docs/targets.md says what of each is run in tests.
 Everything heavy is imported where it is used: this module is, whenever a back end is looked for.
@@ -57,6 +58,13 @@ def metal_files(kernels: Sequence[Kernel]) -> Files:
     return {"kernels.metal": msl(kernels).encode()}
 
 
+def bang_files(kernels: Sequence[Kernel]) -> Files:
+    """One source."""
+    from unsay.compiler.codegen.gpu.bang_text import bang
+
+    return {"kernels.mlu": bang(kernels).encode()}
+
+
 def ptx_files(kernels: Sequence[Kernel]) -> Files:
     """PTX, which the driver, or ptxas, makes code of for any GPU of compute capability 8.0 and up."""
     from unsay.compiler.codegen.gpu.llvm_text import NVPTX
@@ -78,11 +86,30 @@ def _translate(kernels: Sequence[Kernel], flavour: Flavour, form: Form) -> bytes
     return translate(llvm_module(kernels, flavour), flavour.target, form)
 
 
+@dataclass(frozen=True, slots=True)
+class AscendEmitter:
+    """C++ that calls the makers' library."""
+
+    makes: str = "C++ of a whole step through ACL, never executed"
+
+    def lacking(self, cpu_flags: frozenset[str]) -> str:
+        """The same on every machine."""
+        return "an executor for Ascend NPUs, which this version does not have"
+
+    def emit(self, step: Step) -> Emitted:
+        """step.cpp."""
+        from unsay.compiler.codegen.gpu.acl_text import acl_source
+
+        return Emitted({"step.cpp": acl_source(step).encode()})
+
+
 def register() -> None:
-    """Put the GPU targets in the registry, below every CPU."""
+    """Put these targets in the registry, below every CPU."""
     register_backend("vulkan", 60, GpuEmitter("WGSL kernels of a whole step", wgsl_files))
     register_backend("ptx", 59, GpuEmitter("PTX kernels of a whole step", ptx_files))
     for place, chip in enumerate(AMD_CHIPS):
         emitter = GpuEmitter("an object with the kernels of a whole step", partial(amdgcn_files, chip=chip))
         register_backend(f"amdgcn-{chip}", 58 - place, emitter)
     register_backend("metal", 50, GpuEmitter("Metal kernels of a whole step, never executed", metal_files))
+    register_backend("ascend", 40, AscendEmitter())
+    register_backend("cambricon", 30, GpuEmitter("BANG C kernels of a whole step, never executed", bang_files))

@@ -28,7 +28,7 @@ from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, WIDE_FACTOR, DType
 def rms_norm(width: int, eps: float, *, chosen_rows: bool = False) -> Kernel:
     """y[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gamma: N7, a group for each row.
 
-    Grid: 1 x rows. Buffers: x, gamma f32 [width], y f32 [T][width]; with chosen_rows, then chosen i32 [R]: x[chosen[t]].
+    Grid: 1 x rows. Buffers: x, gamma f32 [width], y f32 [T][width]; with chosen_rows, chosen i32 [R]: x[chosen[t]].
     """
     name = f"rms_norm_{width}_{np.float32(eps)!s}".replace("-", "m").replace(".", "d") + "_rows" * chosen_rows
     k = Kernel(name, LANES, f"y[t] = x[t] / sqrt(mean(x[t]^2) + {eps}) * gamma, rows of {width}")
