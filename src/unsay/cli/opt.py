@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from unsay.errors import IrError, RequestError
 if TYPE_CHECKING:
     from unsay.compiler.ir.core import Graph
     from unsay.compiler.passes.pipeline import Pass
+    from unsay.compiler.verify.memory_plan import MemoryPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "names of passes or of pipelines, separated by commas, in order"
     parser.add_argument("--passes", metavar="A,B", default="", help=names)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="where to write the graph (default: stdout)")
+    parser.add_argument("--plan", action="store_true", help="print where values lie in memory instead of the graph")
     add_print_after_option(parser)
     parser.add_argument("--list", action="store_true", help="show the passes and pipelines there are")
     add_json_option(parser)
@@ -57,18 +60,27 @@ def _optimise(args: argparse.Namespace) -> None:
 
     graph = read_graph(args.file)
     try:
-        text = print_graph(run_passes(graph, passes, after))
+        run_passes(graph, passes, after)
+        plan = _plan(graph) if args.plan else None
     except IrError as error:
         raise in_file(args.file, error) from error
+    text = print_graph(graph) if plan is None else plan.to_json() if args.json else plan.to_text()
+    if args.output is not None:
+        write_file(args.output, text.encode())
     _report(counts, text, args)
 
 
+def _plan(graph: Graph) -> MemoryPlan:
+    from unsay.compiler.verify.memory_plan import memory_plan
+
+    return memory_plan(graph)
+
+
 def _report(counts: list[tuple[str, int]], text: str, args: argparse.Namespace) -> None:
-    if args.output is not None:
-        write_file(args.output, text.encode())
+    """What was done, and the result unless it was written to a file."""
     if args.json:
-        passes = [{"pass": name, "rewrites": count} for name, count in counts]
-        write_json({"passes": passes, "graph": text if args.output is None else str(args.output)})
+        result = {} if args.output else {"plan": json.loads(text)} if args.plan else {"graph": text}
+        write_json({"passes": [{"pass": name, "rewrites": count} for name, count in counts], **result})
         return
     for name, count in counts:
         write_error(f"{name}: {count}")

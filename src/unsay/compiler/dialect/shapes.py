@@ -40,7 +40,7 @@ def rms_norm(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     x = types[0]
     _need(x.rank > 0 and x.dtype is DType.F32, "x must be rows of f32, got {}", x)
     for vector in types[1:]:
-        _vector(vector, x.dims[-1], ROW)
+        _vector(vector, x.dims[-1], ROW, x.device)
     return (_output(x, attributes["output"]),)
 
 
@@ -175,8 +175,8 @@ def _matrix(w: TensorType, role: str) -> None:
     _need(fits, "{} must be a weight matrix of fixed size, got {}", role, w)
 
 
-def _vector(vector: TensorType, length: Extent, layout: str) -> None:
-    wanted = TensorType((length,), DType.F32, layout)
+def _vector(vector: TensorType, length: Extent, layout: str, device: str = "cpu") -> None:
+    wanted = TensorType((length,), DType.F32, layout, device)
     _need(vector == wanted, "a vector must be {}, got {}", wanted, vector)
 
 

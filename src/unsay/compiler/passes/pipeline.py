@@ -10,16 +10,30 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from unsay.compiler.ir.core import Graph, Operation
+from unsay.compiler.passes.assign_devices import assign_devices
+from unsay.compiler.passes.cancel_reorders import cancel_reorders
+from unsay.compiler.passes.canonicalise import canonicalise
 from unsay.compiler.passes.cse import cse
 from unsay.compiler.passes.dce import dce
+from unsay.compiler.passes.fold_constants import fold_constants
+from unsay.compiler.passes.fuse_attention import fuse_attention
 from unsay.compiler.passes.fuse_attention_quantise import fuse_attention_quantise
+from unsay.compiler.passes.fuse_conv_relu import fuse_conv_relu
 from unsay.compiler.passes.fuse_ffn import fuse_ffn
+from unsay.compiler.passes.fuse_gemm_bias_silu import fuse_gemm_bias_silu
 from unsay.compiler.passes.fuse_norm_quantise import fuse_norm_quantise
 from unsay.compiler.passes.fuse_qkv_rope import fuse_qkv_rope
 from unsay.compiler.passes.fuse_residual import fuse_residual
+from unsay.compiler.passes.fuse_residual_norm_quantise import fuse_residual_norm_quantise
+from unsay.compiler.passes.fuse_rms_norm import fuse_rms_norm
 from unsay.compiler.passes.fuse_silu_mul import fuse_silu_mul
+from unsay.compiler.passes.insert_reorders import insert_reorders
 from unsay.compiler.passes.pair_rope_rows import pair_rope_rows
+from unsay.compiler.passes.plan_memory import plan_memory
+from unsay.compiler.passes.propagate_precision import propagate_precision
 from unsay.compiler.passes.quantise_activations import quantise_activations
+from unsay.compiler.passes.schedule import schedule
+from unsay.compiler.passes.specialise_batch import specialise_batch
 from unsay.compiler.verify.spec import Level, check
 from unsay.errors import IrError, PassError, RequestError
 
@@ -57,7 +71,29 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(fuse_attention_quantise, Level.FUSED, Level.LOWERABLE),
 )
 
-BY_NAME: dict[str, Pass] = {step.name: step for step in PIPELINE}
+TENSOR_PIPELINE: tuple[Pass, ...] = (
+    Pass(canonicalise, Level.TENSOR, Level.TENSOR),
+    Pass(fold_constants, Level.TENSOR, Level.TENSOR),
+    Pass(cse),
+    Pass(dce),
+    Pass(fuse_conv_relu, Level.TENSOR, Level.TENSOR),
+    Pass(fuse_gemm_bias_silu, Level.TENSOR, Level.TENSOR),
+    Pass(fuse_attention, Level.TENSOR, Level.TENSOR),
+    Pass(fuse_rms_norm, Level.TENSOR, Level.TENSOR),
+    Pass(fuse_residual_norm_quantise, Level.TENSOR, Level.TENSOR),
+    Pass(specialise_batch, Level.TENSOR, Level.TENSOR),
+    Pass(assign_devices, Level.TENSOR, Level.TENSOR),
+    Pass(insert_reorders, Level.TENSOR, Level.PLACED),
+    Pass(cancel_reorders, Level.PLACED, Level.PLACED),
+    Pass(propagate_precision, Level.PLACED, Level.PLACED),
+    Pass(cse),
+    Pass(dce),
+    Pass(schedule),
+    Pass(plan_memory),
+)
+"""For graphs of front ends. What a pass needs to be told (devices, precision, batch) the graph says in its remarks."""
+
+BY_NAME: dict[str, Pass] = {step.name: step for step in (*PIPELINE, *TENSOR_PIPELINE)}
 
 UNFUSED: tuple[Pass, ...] = (
     Pass(pair_rope_rows, Level.SEMANTIC, Level.SEMANTIC),
@@ -67,7 +103,7 @@ UNFUSED: tuple[Pass, ...] = (
 """The least that lowers: the same bits as PIPELINE from other instructions. Tests compare the two."""
 
 
-PIPELINES: dict[str, tuple[Pass, ...]] = {"step": PIPELINE}
+PIPELINES: dict[str, tuple[Pass, ...]] = {"step": PIPELINE, "tensor": TENSOR_PIPELINE}
 """Pipelines by name, as `unsay opt --passes` takes them."""
 
 
