@@ -26,5 +26,6 @@ def cse(graph: Graph) -> int:
 
 
 def _key(operation: Operation) -> object:
+    """Attributes by their text: 0.0 and -0.0 are equal numbers, and not the same."""
     types = tuple(value.type for value in operation.results)
-    return operation.kind, operation.operands, tuple(sorted(operation.attributes.items())), types
+    return operation.kind, operation.operands, repr(sorted(operation.attributes.items())), types
