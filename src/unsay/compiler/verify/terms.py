@@ -240,7 +240,7 @@ class _Reading:
     def _results(self, operation: Operation, operands: list[Term]) -> list[Term]:
         attributes = {name: value for name, value in operation.attributes.items() if not name.startswith(REMARK)}
         if operation.kind == "weight":
-            return [self._weight(operation)]
+            return [self._weight(operation, attributes)]
         if operation.kind == "input":
             attributes |= {"layout": operation.result.type.layout, "device": operation.result.type.device}
         if operation.kind == "attention":
@@ -253,12 +253,12 @@ class _Reading:
             for index, tensor_type in enumerate(types)
         ]
 
-    def _weight(self, operation: Operation) -> Term:
+    def _weight(self, operation: Operation, attributes: Mapping[str, AttributeValue]) -> Term:
         wanted = operation.result.type
         head_dim = paired_head_dim(wanted.layout)
         if head_dim is None:
-            return self._terms.apply("weight", (), operation.attributes, wanted)
-        row = self._terms.apply("weight", (), operation.attributes, replace(wanted, layout=ROW))
+            return self._terms.apply("weight", (), attributes, wanted)
+        row = self._terms.apply("weight", (), attributes, replace(wanted, layout=ROW))
         return self._terms.apply("pair_rows", (row,), {"head_dim": head_dim}, wanted)
 
     def _attended_cache(self, operation: Operation, operands: list[Term]) -> Term:
