@@ -53,6 +53,7 @@ VERBS: dict[str, Verb] = {
     "pull": Verb("unsay.cli.pull", "download a model into the cache"),
     "list": Verb("unsay.cli.list", "show the models known and what the cache holds"),
     "compile": Verb("unsay.cli.compile", "make a model ready to start at once"),
+    "import": Verb("unsay.cli.import_model", "read a model or kernel from elsewhere as LLMIR"),
     "opt": Verb("unsay.cli.opt", "run passes on a graph given as LLMIR text"),
     "doctor": Verb("unsay.cli.doctor", "check this machine, and say how to mend what is missing"),
     "asm": Verb("unsay.cli.asm", "assemble an AVM program, or print the one of a model"),

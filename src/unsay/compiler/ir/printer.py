@@ -43,7 +43,7 @@ def print_graph(graph: Graph) -> str:
 
 def print_dims(graph: Graph) -> str:
     """The dimensions of a graph, as in its head."""
-    return ", ".join(map(_dim, graph.dims.values()))
+    return ", ".join(map(print_dim, graph.dims.values()))
 
 
 def print_constraints(graph: Graph) -> str:
@@ -63,7 +63,8 @@ def _values(values: Iterable[Value]) -> str:
     return ", ".join(f"%{value.name}" for value in values)
 
 
-def _dim(dim: Dim) -> str:
+def print_dim(dim: Dim) -> str:
+    """A dimension as a graph declares it."""
     return f"{dim.name}: {dim.low}..{dim.high}" + (f" = {dim.formula}" if dim.formula else "")
 
 
