@@ -124,3 +124,42 @@ def test_an_illegal_graph_is_refused_before_any_pass_runs():
     graph = run_passes(build_graph(TINY, tensor_types(TINY), 32, 4))
     with pytest.raises(IrError, match="at level semantic"):
         run_passes(graph)
+
+
+_PICTURE = """graph g(B: 1..8) {
+  %x = input() {name = "x"} : tensor<B x 4 x 8 x 8 x f32, device = "gpu">
+  %y = max_pool2d(%x) {kernel = [2, 2], pads = [0, 0, 0, 0], sema.device = "gpu", strides = [2, 2]} : \
+tensor<B x 4 x 4 x 4 x f32, device = "gpu">
+  output(%y)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("", "", "3:3: .* is not how its device takes pictures; run insert_reorders"),
+        ('sema.device = "gpu"', 'sema.device = "npu"', "is for the npu, and runs on the gpu; run insert_reorders"),
+        ('sema.device = "gpu"', 'sema.device = "tpu"', "sema.device must be one of cpu, gpu, npu"),
+        ('name = "x"', 'name = "x", sema.device = "gpu"', "2:3: .*on an operation with operands"),
+        ('sema.device = "gpu"', "sema.stage = 1", "2:3: .*all operations or none have a sema.stage"),
+    ],
+)
+def test_a_graph_that_is_not_placed_is_refused_with_its_line(old: str, new: str, message: str):
+    with pytest.raises(IrError, match=message):
+        check(parse(_PICTURE.replace(old, new)), Level.PLACED)
+
+
+def test_a_picture_as_its_device_takes_it_is_placed():
+    check(parse(_PICTURE.replace('device = "gpu">', 'layout = "nhwc", device = "gpu">')), Level.PLACED)
+
+
+@pytest.mark.parametrize("stages", [(0, 0, 1), (0, 1, 1), (1, 0, 2), (-1, 0, 1), (0, 2.0, 3)])
+def test_a_schedule_that_does_not_hold_is_refused(stages: tuple[float, float, float]):
+    x, y, z = stages
+    text = f"""graph g() {{
+      %x = input() {{name = "x", sema.stage = {x}}} : tensor<4 x f32>
+      %y = exp(%x) {{sema.stage = {y}}} : tensor<4 x f32>
+      output(%y) {{sema.stage = {z}}}
+    }}"""
+    with pytest.raises(IrError, match="run schedule"):
+        check(parse(text), Level.TENSOR)
