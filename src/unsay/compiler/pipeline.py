@@ -19,9 +19,9 @@ from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import Lowered, lower
 from unsay.compiler.models import build_graph
 from unsay.compiler.pack import LAYOUT_VERSION, write_packed
-from unsay.compiler.passes import run_passes
-from unsay.compiler.verify.spec import Level, verify
-from unsay.compiler.verify.validate import PassProof, Validator, proofs_to_json
+from unsay.compiler.passes.pipeline import PIPELINE
+from unsay.compiler.verify.spec import verify
+from unsay.compiler.verify.validate import PassProof, proofs_to_json, run_validated
 from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
@@ -48,12 +48,11 @@ def build_image(job: Job) -> ImageFiles:
     """Compile the model and store the image."""
     loaded = load(job.source)
     graph = to_graph(loaded)
-    validator = Validator(graph, Level.SEMANTIC)
-    graph = run_passes(graph, after=validator.after_pass)
+    proofs = run_validated(graph, PIPELINE)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
     code = emit_code(job, lowered, loaded.spec)
-    return store(job, loaded, lowered, code, validator.proofs)
+    return store(job, loaded, lowered, code, proofs)
 
 
 def load(source: Path) -> Loaded:

@@ -16,8 +16,9 @@ from unsay.compiler.codegen.llvm import translate
 from unsay.compiler.ir.printer import print_graph
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import lower
-from unsay.compiler.passes.pipeline import After, run_passes
+from unsay.compiler.passes.pipeline import PIPELINE, After
 from unsay.compiler.pipeline import load, to_graph
+from unsay.compiler.verify.validate import run_validated
 from unsay.isa.targets import find_target
 
 Stage: TypeAlias = Literal["llmir", "avm", "llvm", "asm", "object"]
@@ -30,7 +31,8 @@ def compile_to(source: Path, target: str, stage: Stage, after: After | None = No
     """
     chosen = find_target(target)
     loaded = load(source)
-    graph = run_passes(to_graph(loaded), after=after)
+    graph = to_graph(loaded)
+    run_validated(graph, PIPELINE, after)
     if stage == "llmir":
         return print_graph(graph).encode()
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)

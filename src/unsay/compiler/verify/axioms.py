@@ -4,7 +4,8 @@
 
     bits     every bit, in the arithmetic of docs/numerics.md: both sides round in the same places
     reals    the real numbers they stand for: the right side adds or multiplies in another order
-    rounded  the real numbers they stand for, but that one side is rounded to a narrower element type
+    rounded  the real numbers they stand for, but that results are rounded to a narrower element type, or a constant
+             is made of others and rounded
     nothing  it is a definition: what the left side is taken to mean from here on. Applied to the graph before the
              pass only, so the graph after it must really have what is on the right
 
@@ -61,6 +62,8 @@ class Axiom:
 
 
 _SAME = "x.type == result.type"
+_SCORES = "scaled(matmul(q, transpose(k, perm=(*range(k.rank - 2), k.rank - 1, k.rank - 2))), factor=brief(s))"
+_FACTOR = f"number(c) is not None and 0 < number(c) < inf and {_SAME}"
 
 AXIOMS: tuple[Axiom, ...] = (
     Axiom("pair-linear", "linear(x, pair_rows(w, head_dim=d)) == pair_columns(linear(x, w), head_dim=d)"),
@@ -146,6 +149,20 @@ AXIOMS: tuple[Axiom, ...] = (
           "mul(div(x, sqrt(add(reduce_mean(mul(x, x), axes=i, keepdims=True), c))), g)"
           " == rms_norm(x, g, eps=0.0 + number(c), output='f32')", "reals",
           "number(c) is not None and i in ((-1,), (x.rank - 1,)) and g.rank == 1 and x.type == result.type"),
+    Axiom("sdpa", f"sdpa(q, k, v, scale=s) == attend({_SCORES}, v)", "rounded"),
+    Axiom("sdpa-kept", f"sdpa(q, k, v, m, scale=s) == attend(masked({_SCORES}, m), v)", "rounded", "m.dtype == 'bool'"),
+    Axiom("sdpa-mask", f"sdpa(q, k, v, m, scale=s) == attend(add({_SCORES}, m), v)", "rounded", "m.dtype != 'bool'"),
+    Axiom("attend", "matmul(softmax(s, axis=i), v) == attend(s, v)", "reals",
+          "i in (-1, s.rank - 1) and s.rank == v.rank"),
+    Axiom("kept", "select(c, x, k) == masked(x, c)", where=f"number(k) == -inf and {_SAME}"),
+    Axiom("dropped", "select(c, k, x) == masked(x, not_(c))", where=f"number(k) == -inf and {_SAME}"),
+    Axiom("scale", "mul(x, c) == scaled(x, factor=brief(number(c)))", "rounded", _FACTOR),
+    Axiom("scale-divisor", "div(x, c) == scaled(x, factor=brief(1 / number(c)))", "rounded", _FACTOR),
+    Axiom("scale-none", "scaled(x, factor=a) == x", where="a == 1"),
+    Axiom("scale-twice", "scaled(scaled(x, factor=a), factor=b) == scaled(x, factor=brief(a * b))", "rounded"),
+    Axiom("scale-left", "matmul(scaled(x, factor=a), y) == scaled(matmul(x, y), factor=a)", "reals"),
+    Axiom("scale-right", "matmul(x, scaled(y, factor=a)) == scaled(matmul(x, y), factor=a)", "reals"),
+    Axiom("scale-transposed", "transpose(scaled(x, factor=a), perm=p) == scaled(transpose(x, perm=p), factor=a)"),
     Axiom("add-rms-norm-sum", "add_rms_norm(a, b, g, **rest)[0] == add(a, b)"),
     Axiom("add-rms-norm", "add_rms_norm(a, b, g, **rest)[1] == rms_norm(add(a, b), g, **rest)"),
     Axiom("fold-constants", "f(constants, ..) == constant(value of f(constants, ..))", computed=Folding()),
@@ -176,6 +193,11 @@ BY_PASS: dict[str, tuple[str, ...]] = {
     "fuse_conv_relu": ("conv-bias", "conv-relu"),
     "fuse_gemm_bias_silu": ("matmul-silu", "matmul-bias-silu", "add-commutes"),
     "fuse_rms_norm": ("rms-norm", "rms-norm-quotient"),
+    "fuse_attention": (
+        "sdpa", "sdpa-kept", "sdpa-mask", "attend", "kept", "dropped", "scale", "scale-divisor", "scale-none",
+        "scale-twice", "scale-left", "scale-right", "scale-transposed", "transpose-none", "transpose-twice",
+        "add-commutes", "not-twice",
+    ),
     "fuse_residual_norm_quantise": ("add-rms-norm-sum", "add-rms-norm", "rms-norm-quantised"),
     "fold_constants": ("fold-constants",),
     "propagate_precision": ("widen", "cast-float", "cast-none"),

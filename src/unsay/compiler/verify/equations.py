@@ -11,7 +11,7 @@ Python expression over the names. Operands of operations that commute match in e
 axioms of its own.
 
 `where` is a Python expression over the names and `result`, the term on the left; a term has kind, dtype, layout, rank
-and type; `number(t)` is the number that all elements of a constant are, or None.
+and type; `number(t)` is the number that all elements of a constant are, or None; `brief(f)` is f in 12 digits.
 
 An instance is the equation with terms put in for its names. The types on the right are inferred by the shape rules,
 so an instance that is not well typed is not made.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -111,6 +112,8 @@ def number(term: Term) -> int | float | None:
 _ALLOWED: dict[str, Any] = {
     "__builtins__": {"len": len, "range": range, "tuple": tuple, "sorted": sorted, "all": all},
     "number": number,
+    "brief": lambda value: float(f"{value:.12g}"),
+    "inf": math.inf,
 }
 
 
@@ -190,6 +193,16 @@ def _cache(_types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> Tens
     return CACHE
 
 
+def _first(types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
+    return types[0]
+
+
+def _attended(types: Sequence[TensorType], attributes: Mapping[str, Any]) -> TensorType:
+    rule = BY_NAME["matmul"].rule
+    assert rule is not None
+    return rule(types, attributes, {})[0]
+
+
 FUNCTIONS: dict[str, Callable[[Sequence[TensorType], Mapping[str, Any]], TensorType]] = {
     "pair_rows": _paired,
     "pair_columns": _paired,
@@ -197,8 +210,12 @@ FUNCTIONS: dict[str, Callable[[Sequence[TensorType], Mapping[str, Any]], TensorT
     "pair_cache": _cache,
     "unpair_cache": _cache,
     "append": _cache,
+    "scaled": _first,
+    "masked": _first,
+    "attend": _attended,
 }
-"""Functions that no operation computes by itself: orders of rows, of columns and of cached keys, and the cache."""
+"""Functions that no operation computes by itself: orders of rows, of columns and of cached keys, and the cache; scores
+times a factor, scores kept where a condition holds, and values weighted by the softmax of scores."""
 
 
 def _match(pattern: Pattern, term: Term, found: Binding) -> bool:
@@ -285,10 +302,10 @@ def _pattern(node: ast.expr, index: int = 0, alias: str | None = None) -> Patter
         return Name(node.value.id, starred=True)
     if isinstance(node, ast.Subscript):
         return _pattern(node.value, ast.literal_eval(node.slice))
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), ast.unparse(node)
+    assert isinstance(node, ast.Call), ast.unparse(node)
     rest = [keyword.value for keyword in node.keywords if keyword.arg is None]
     return Apply(
-        node.func.id.rstrip("_"),
+        ast.unparse(node.func).rstrip("_"),
         tuple(map(_pattern, node.args)),
         tuple((keyword.arg, _attribute(keyword.value)) for keyword in node.keywords if keyword.arg is not None),
         ast.unparse(rest[0]) if rest else None,

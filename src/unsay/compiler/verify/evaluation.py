@@ -7,6 +7,7 @@ pair_rope_rows say. A cache is (k, v) of the tokens before the step, [P, K*D] ea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from unsay.compiler.dialect.domains import Array, Domain
 from unsay.compiler.dialect.semantics import SEMANTICS
+from unsay.compiler.dialect.tensor_semantics import attend
 from unsay.compiler.ir.core import Operation, Value
 from unsay.compiler.ir.types import TensorType, paired_head_dim
 from unsay.compiler.verify.terms import Term, reachable
@@ -94,6 +96,12 @@ def _rope(term: Term, operands: Sequence[Array], domain: Domain) -> Array:
     return _by_table(term, operands, domain, pairing="adjacent")
 
 
+def _scaled(term: Term, operands: Sequence[Array], domain: Domain) -> Array:
+    factor = term.attributes["factor"]
+    assert isinstance(factor, float), term
+    return domain.mul(operands[0], factor)
+
+
 _SPECIAL: dict[str, Callable[[Term, Sequence[Meant], Domain], Meant]] = {
     "pair_rows": lambda term, operands, _d: _paired(operands[0], term, 0),
     "pair_columns": lambda term, operands, _d: _paired(operands[0], term, -1),
@@ -101,6 +109,9 @@ _SPECIAL: dict[str, Callable[[Term, Sequence[Meant], Domain], Meant]] = {
     "pair_cache": lambda term, operands, _d: (_paired(operands[0][0], term, -1), operands[0][1]),
     "unpair_cache": lambda term, operands, _d: (_unpaired(operands[0][0], term, -1), operands[0][1]),
     "append": _append,
+    "scaled": _scaled,
+    "masked": lambda _term, operands, domain: domain.select(operands[1], operands[0], -math.inf),
+    "attend": lambda _term, operands, domain: attend(domain, *operands),
     "attention": _attention,
     "rope": _rope,
 }

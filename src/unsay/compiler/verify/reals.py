@@ -1,8 +1,8 @@
 """The domain of real numbers as Z3 expressions: operations on arrays of them are formulas about every input at once.
 
-Functions are uninterpreted: what is proved does not rest on what they are, but for `facts`, which are that exp is
-positive and what a square root is. A quantised block is 32 functions of all its elements. -inf, which masks a score, is
-itself, and exp of it is 0. A quotient by 0 is anything.
+Functions are unknown: a variable for every argument, so that what is proved does not rest on what they are, but for
+`facts`, which are that exp is positive and what a square root is. A quantised block is 32 functions of all elements.
+-inf, which masks a score, is itself, and exp of it is 0. A quotient by 0 is anything.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class RealDomain(Domain):
     def __init__(self, *, rounds: bool = True) -> None:
         self.facts: list[Term] = []
         self._rounds = rounds
+        self._arguments: list[Term] = []
 
     def lift(self, array: Array) -> Array:
         return _each(_real, np.asarray(array))
@@ -38,19 +39,33 @@ class RealDomain(Domain):
 
     def apply(self, function: str, x: Array) -> Array:
         if function.startswith("round_"):
-            return _blocks(function, x)
+            return self._blocks(function, x)
         return _each(lambda item: self._function(function, item), x)
 
     def _function(self, function: str, item: Any) -> Any:
+        """A variable for the function of what the item's normal form is, the same each time it is met."""
         if function == "exp" and _is_infinite(item):
             return 0.0
-        item = _term(item)
-        made = z3.Function(function, z3.RealSort(), z3.RealSort())(item)
+        argument = _normal(item)
+        made = self._variable(function, argument)
         if function == "exp":
             self.facts.append(made > 0)
         if function == "sqrt":
-            self.facts.append(z3.Implies(item >= 0, z3.And(made >= 0, made * made == item)))
+            self.facts.append(z3.Implies(argument >= 0, z3.And(made >= 0, made * made == argument)))
         return made
+
+    def _blocks(self, function: str, x: Array) -> Array:
+        """Blocks of the last dimension, each element a function of its block."""
+        made = np.empty(x.shape, object)
+        for row, block in zip(x.reshape(-1, QUANT_BLOCK), made.reshape(-1, QUANT_BLOCK), strict=True):
+            arguments = [_normal(item) for item in row]
+            block[:] = [self._variable(f"{function}.{place}", *arguments) for place in range(QUANT_BLOCK)]
+        return made
+
+    def _variable(self, function: str, *arguments: Term) -> Term:
+        """The variable for a function of these normal forms, which are kept so that their numbers stay theirs."""
+        self._arguments += arguments
+        return z3.Real(f"{function}#{'.'.join(str(argument.get_id()) for argument in arguments)}")
 
     def sub(self, a: Number, b: Number) -> Array:
         a, b = self._pair(a, b)
@@ -63,7 +78,7 @@ class RealDomain(Domain):
     def _power(self, x: Any, y: Any) -> Any:
         known = _POWERS.get(y.as_fraction()) if z3.is_rational_value(y) else None
         if known is None:
-            return z3.Function("pow", z3.RealSort(), z3.RealSort(), z3.RealSort())(_term(x), _term(y))
+            return self._variable("pow", _normal(x), _normal(y))
         return known(x, self._function("sqrt", x) if known in _ROOTS else None)
 
     def compare(self, relation: str, a: Number, b: Number) -> Array:
@@ -119,6 +134,10 @@ def _real(value: Any) -> Any:
     return z3.Q(fraction.numerator, fraction.denominator)
 
 
+def _normal(value: Any) -> Term:
+    return z3.simplify(_term(value), som=True, sort_sums=True)
+
+
 def _term(value: Any) -> Term:
     return z3.RealVal(value) if isinstance(value, int | float) else value
 
@@ -158,14 +177,3 @@ _LOGICAL: dict[str, Any] = {
     "or": lambda a, b: a or b if isinstance(a, bool | np.bool_) else z3.Or(a, b),
     "not": lambda a: not a if isinstance(a, bool | np.bool_) else z3.Not(a),
 }
-
-
-def _blocks(function: str, x: Array) -> Array:
-    """Blocks of the last dimension, each element a function of its block."""
-    made = np.empty(x.shape, object)
-    rows, blocks = x.reshape(-1, QUANT_BLOCK), made.reshape(-1, QUANT_BLOCK)
-    sorts = [z3.RealSort()] * (QUANT_BLOCK + 1)
-    for row, block in zip(rows, blocks, strict=True):
-        operands = [_term(item) for item in row]
-        block[:] = [z3.Function(f"{function}.{place}", *sorts)(*operands) for place in range(QUANT_BLOCK)]
-    return made

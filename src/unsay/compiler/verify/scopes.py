@@ -2,8 +2,8 @@
 
 Scope("x: T K, w: N K, b: (N)", {"T": 2, "K": 3, "N": 2}) has a term x of T rows and K columns of f32, a w, and a list b
 of one vector, at every T in 1..2, K in 1..3, N in 1..2. `()` is an empty list, `=0.0 ...` a constant, a word after the
-sizes another element type. Attributes are Python expressions over the letters. An axiom whose right side is
-computed has its left side here.
+sizes another element type, `mask` a constant of bools, the bits of M. Attributes are Python expressions over the
+letters. An axiom whose right side is computed has its left side here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from unsay.compiler.ir.types import DTYPES, TensorType
@@ -21,9 +22,10 @@ from unsay.isa.formats import DType
 
 REAL: dict[str, int] = {
     "T": 3, "P": 5, "K": 576, "N": 576, "F": 1536, "H": 3, "G": 3, "D": 64, "C": 24, "O": 32, "W": 14, "A": 7, "B": 5,
+    "M": 0xB5C3,
 }  # fmt: skip
 """Sizes of SmolLM2, and of a picture: T tokens, P tokens of the past, K inputs, N outputs, F feed-forward, H heads for
-each of G kv heads, D head size, C channels, O output channels, W pixels a side, A, B anything."""
+each of G kv heads, D head size, C channels, O output channels, W pixels a side, M a mask in bits, A, B anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +69,34 @@ def _leaf(terms: Terms, name: str, text: str, sizes: Mapping[str, int]) -> Any:
     tensor_type, value = _type(text, sizes)
     if value is None:
         return terms.apply("input", (), {"name": name}, tensor_type)
-    return terms.apply("constant", (), {"value": (value,)}, tensor_type)
+    return terms.apply("constant", (), {"value": value}, tensor_type)
 
 
-def _type(text: str, sizes: Mapping[str, int]) -> tuple[TensorType, float | None]:
+def _type(text: str, sizes: Mapping[str, int]) -> tuple[TensorType, tuple[float, ...] | None]:
     dims: list[int] = []
     dtype, value = DType.F32, None
     for word in text.split():
         if word in DTYPES:
             dtype = DTYPES[word]
+        elif word == "mask":
+            return TensorType(tuple(dims), DType.BOOL), _bits(sizes["M"], prod(dims))
         elif word.startswith("="):
-            value = float(word[1:])
+            value = (float(word[1:]),)
         else:
             dims.append(eval(word, {"__builtins__": {}}, dict(sizes)))
     return TensorType(tuple(dims), dtype), value
 
 
+def _bits(mask: int, count: int) -> tuple[int, ...]:
+    return tuple(mask >> place & 1 for place in range(count))
+
+
 _AB = {"A": 2, "B": 2}
 _CONV = "{'strides': (1, 2), 'pads': (1, 0, 0, 1), 'dilations': (1, 1), 'groups': 1}"
 _PICTURE = {"A": 2, "C": 2, "O": 2, "W": (2, 3)}
+_QKV_HEADS = "q: 2 T D, k: 2 T D, v: 2 T D"
+_HEADS_MOST = {"T": 2, "D": 2}
+_MASK = {"T": (2,), "D": (1,), "M": 16}
 _SPELLED = {"i": "(-1,)"}
 
 _ROPE = {"d": "D", "rest": "{'num_heads': H, 'base': 10000.0}"}
@@ -179,6 +190,19 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
     "matmul-bias-silu": (Scope("a: 2 T K, b: K N, c: N", {"T": 2, "K": 2, "N": 2}),),
     "rms-norm": (Scope("x: T K, c: =1e-05, g: K", {"T": 2, "K": 3}, _SPELLED),),
     "rms-norm-quotient": (Scope("x: T K, c: =1e-05, g: K", {"T": 2, "K": 3}, _SPELLED),),
+    "sdpa": (Scope(_QKV_HEADS, _HEADS_MOST, {"s": "0.5"}),),
+    "sdpa-kept": (Scope(f"{_QKV_HEADS}, m: T T mask", _MASK, {"s": "0.5"}),),
+    "sdpa-mask": (Scope(f"{_QKV_HEADS}, m: T T", _HEADS_MOST, {"s": "0.5"}),),
+    "attend": (Scope("s: T P, v: P D", {"T": 2, "P": 3, "D": 2}, {"i": "-1"}),),
+    "kept": (Scope("c: T P mask, x: T P, k: =-inf", {"T": (2,), "P": (2,), "M": 16}),),
+    "dropped": (Scope("c: T P mask, x: T P, k: =-inf", {"T": (2,), "P": (2,), "M": 16}),),
+    "scale": (Scope("x: A B, c: =0.25", _AB),),
+    "scale-divisor": (Scope("x: A B, c: =8.0", _AB),),
+    "scale-none": (Scope("x: A B", _AB, {"a": "1.0"}),),
+    "scale-twice": (Scope("x: A B", _AB, {"a": "0.25", "b": "0.5"}),),
+    "scale-left": (Scope("x: T K, y: K N", {"T": 2, "K": 3, "N": 2}, {"a": "0.25"}),),
+    "scale-right": (Scope("x: T K, y: K N", {"T": 2, "K": 3, "N": 2}, {"a": "0.25"}),),
+    "scale-transposed": (Scope("x: A B 2", _AB, {"a": "0.25", "p": "(2, 0, 1)"}),),
     "add-rms-norm-sum": (Scope("a: T K, b: T K, g: K", {"T": 2, "K": 3}, {"rest": "{'eps': 1e-05, 'output': 'f32'}"}),),
     "add-rms-norm": (
         Scope("a: T K, b: T K, g: K", {"T": 2, "K": 3}, {"rest": "{'eps': 1e-05, 'output': 'f32'}"}),
@@ -201,5 +225,5 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
 }  # fmt: skip
 
 T3_EXEMPT = frozenset({"pow-one", "pow-two", "pow-half", "pow-minus-half", "pow-minus-one", "fold-constants", "widen",
-                       "cast-float"})  # fmt: skip
-"""Axioms on what a power, a float or a rounding is, which residues have no part of."""
+                       "cast-float", "sdpa-kept"})  # fmt: skip
+"""Axioms on what a power, a float, a rounding or infinity is, which residues have no part of."""

@@ -7,6 +7,7 @@ is an argument about the operations, not a proof: none of them treats its tenth 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,8 @@ def _elements(value: Meant) -> Sequence[Any]:
 def _expression(item: Any) -> Any:
     if isinstance(item, bool | np.bool_):
         return z3.BoolVal(bool(item))
+    if isinstance(item, float) and math.isinf(item):
+        return z3.Real(str(item))
     return z3.RealVal(item) if isinstance(item, int | float) else item
 
 

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, get_args
 
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.types import Dim
+from unsay.compiler.passes.pipeline import After, Pass, run_passes
 from unsay.compiler.verify.axioms import Axiom, Keeps, axioms_of
 from unsay.compiler.verify.difference import describe_difference, first_difference
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.rewrite import Instance, Rewriter
+from unsay.compiler.verify.sizes import at_size, wanted_size
 from unsay.compiler.verify.spec import Level
 from unsay.compiler.verify.terms import Meaning, Term, Terms, meaning
 from unsay.errors import PassError
 
 if TYPE_CHECKING:
-    from unsay.compiler.passes.pipeline import Pass
     from unsay.compiler.verify.congruence import Congruence
 
 
@@ -52,8 +53,22 @@ def proofs_to_json(proofs: Sequence[PassProof]) -> str:
     return json.dumps(rows, indent=1) + "\n"
 
 
+def run_validated(graph: Graph, passes: Sequence[Pass], after: After | None = None) -> list[PassProof]:
+    """Run passes on a graph, each proved on it; `after` is called once a pass has been. Raises as run_passes, and
+    PassError for a pass that is not proved."""
+    validator = Validator(graph, next((step.entry for step in passes if step.entry), Level.TENSOR))
+
+    def prove(step: Pass, graph: Graph, count: int) -> None:
+        validator.after_pass(step, graph, count)
+        if after is not None:
+            after(step, graph, count)
+
+    run_passes(graph, passes, prove)
+    return validator.proofs
+
+
 class Validator:
-    """Watches the passes run on one graph: `run_passes(graph, passes, after=Validator(graph, level).after_pass)`."""
+    """Proves the passes that run on one graph, one after the other."""
 
     def __init__(self, graph: Graph, level: Level) -> None:
         """Reads the graph, which is of this level, as it is before any pass."""
@@ -62,18 +77,28 @@ class Validator:
         self._solver: Congruence | None = None
         self._level = level
         self._before = meaning(self._terms, graph, level)
+        self._wanted = wanted_size(graph)
 
     def after_pass(self, step: Pass, graph: Graph, _count: int) -> None:
         """Prove that the graph means what it did; raises PassError naming the pass, with a counterexample."""
         start = time.perf_counter()
         self._level = step.exit or self._level
         after = meaning(self._terms, graph, self._level)
-        comparison = _Comparison(self._terms, graph.dims, axioms_of(step.name), self._before, after)
+        before = self._at_size_of(graph)
+        comparison = _Comparison(self._terms, graph.dims, axioms_of(step.name), before, after)
         result = self._decide(comparison)
         self.proofs.append(comparison.proof(step.name, result, time.perf_counter() - start))
         if result.status is not Status.PROVED:
             raise PassError(f"{step.name} is {result.status.value}: {result.detail}")
-        self._before = after
+        self._before, self._wanted = after, wanted_size(graph)
+
+    def _at_size_of(self, graph: Graph) -> Meaning:
+        """What is to be equal to the graph: the one before, at the size that was wanted if its dimension is gone."""
+        seen, values = self._before.observations, self._before.values
+        if not self._wanted.name or self._wanted.name in graph.dims:
+            return self._before
+        fixed = at_size(self._terms, [*seen.values(), *values.values()], self._wanted)
+        return Meaning(*({name: fixed[term.number] for name, term in part.items()} for part in (seen, values)))
 
     def _decide(self, comparison: _Comparison) -> Result:
         if comparison.missing:
