@@ -10,6 +10,7 @@
     ├── TargetError             this CPU, or the CPU named by --target, cannot run unsay
     ├── IrError                 LLMIR text or graph breaks a rule; carries line and column
     │   └── PassError           a pass left the graph illegal, or was refuted
+    ├── ExtensionError          an extension of the compiler does not keep its contract; lists every breach
     ├── ProgramError            AVM bytes or assembly that do not decode; carries where
     │   └── MachineError        a program did what the machine forbids while it ran
     ├── TemplateError           the chat template failed, ran out of fuel or is not allowed
@@ -77,6 +78,15 @@ class IrError(UnsayError):
 
 class PassError(IrError):
     """A pass left the graph illegal, or its result was refuted."""
+
+
+class ExtensionError(UnsayError):
+    """An extension of the compiler cannot be used; `problems` are the breaches of its contract, `name` whose."""
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        super().__init__(f"extension {name} cannot be used:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        self.name = name
+        self.problems = problems
 
 
 class ProgramError(UnsayError):

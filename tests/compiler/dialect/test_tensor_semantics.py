@@ -28,7 +28,7 @@ _WHERE = x > 0.3
 _POOL: dict[str, AttributeValue] = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 0)}
 _CONV: dict[str, AttributeValue] = {"strides": (2, 1), "pads": (1, 2, 1, 2), "dilations": (1, 2), "groups": 2}
 
-_CASES: list[_Case] = [
+CASES: list[_Case] = [
     ("neg", [x], {}, torch.neg),
     ("neg", [_INTS], {}, torch.neg),
     ("abs", [x], {}, torch.abs),
@@ -106,13 +106,13 @@ _CASES: list[_Case] = [
      lambda a, b, g: (a + b, F.rms_norm(a + b, (4,), g, 1e-2))),
 ]  # fmt: skip
 
-_WITH_INVARIANTS = [case for case in _CASES if BY_NAME[case[0]].value_invariants]
+_WITH_INVARIANTS = [case for case in CASES if BY_NAME[case[0]].value_invariants]
 _WITH_INVARIANTS_IDS = [case[0] for case in _WITH_INVARIANTS]
 _DECLARED = {"input", "constant", "iota", "size", "output", "reshape", "broadcast_to"}
 """Tested in test_tensor_shapes.py and tests/compiler/ir/test_evaluate.py."""
 
 
-@pytest.mark.parametrize(("kind", "operands", "attributes", "theirs"), _CASES, ids=[case[0] for case in _CASES])
+@pytest.mark.parametrize(("kind", "operands", "attributes", "theirs"), CASES, ids=[case[0] for case in CASES])
 def test_an_operation_is_that_of_torch(
     kind: str, operands: list[np.ndarray], attributes: dict[str, AttributeValue], theirs: Callable[..., Any]
 ):
@@ -138,5 +138,5 @@ def test_invariants_hold_and_refuse_other_results(
 
 
 def test_every_tensor_operation_is_compared():
-    compared = {kind for kind, *_ in _CASES}
+    compared = {kind for kind, *_ in CASES}
     assert compared == {op.name for op in OPS if op.family == "tensor"} - _DECLARED | {"add", "mul", "silu"}

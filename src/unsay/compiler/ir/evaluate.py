@@ -5,7 +5,8 @@ Sizes of dimensions are read off the arrays given; a formula gives the rest. Eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from unsay.compiler.dialect.semantics import SEMANTICS
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.dims import Dim
 from unsay.compiler.ir.specialise import at_sizes
-from unsay.errors import RequestError
+from unsay.errors import IrError, RequestError
 
-Arrays = Mapping[str, Array]
+Arrays: TypeAlias = Mapping[str, Array]
+Step: TypeAlias = tuple[Operation, list[Array], list[Array]]
 
 _ROWS = "rows"
 """The input that says which rows `select_rows` takes."""
@@ -27,23 +29,27 @@ def evaluate(graph: Graph, inputs: Arrays, weights: Arrays, domain: Domain = FLO
 
     Raises RequestError where an array is missing or does not fit, or sizes break a range or a constraint.
     """
+    for operation, operands, _ in trace(graph, inputs, weights, domain):
+        if operation.kind == "output":
+            types = [value.type for value in operation.operands]
+            return [domain.leave(array, kind.dtype) for array, kind in zip(operands, types, strict=True)]
+    raise RequestError(f"graph {graph.name} has no output")
+
+
+def trace(graph: Graph, inputs: Arrays, weights: Arrays, domain: Domain = FLOAT) -> Iterator[Step]:
+    """Every operation of the graph at fixed sizes, with the arrays of its operands and results; raises as evaluate."""
     outside = _Outside(inputs, weights)
     fixed = at_sizes(graph, outside.sizes(graph))
     free = next(iter(fixed.dims), None)
     if free is not None:
         raise RequestError(f"nothing given says how large {free} is: give an input that has it")
     values: dict[Value, Array] = {}
-    with np.errstate(all="ignore"):
-        for operation in fixed.operations:
-            operands = [values[operand] for operand in operation.operands]
-            if operation.kind == "output":
-                return [
-                    domain.leave(array, value.type.dtype)
-                    for array, value in zip(operands, operation.operands, strict=True)
-                ]
+    for operation in fixed.operations:
+        operands = [values[operand] for operand in operation.operands]
+        with np.errstate(all="ignore"):
             results = _results(operation, operands, outside, domain)
-            values.update(zip(operation.results, results, strict=True))
-    raise RequestError(f"graph {graph.name} has no output")
+        values.update(zip(operation.results, results, strict=True))
+        yield operation, operands, results
 
 
 def _results(operation: Operation, operands: list[Array], outside: _Outside, domain: Domain) -> list[Array]:
@@ -52,8 +58,10 @@ def _results(operation: Operation, operands: list[Array], outside: _Outside, dom
     if operation.kind == "select_rows":
         operands = [*operands, np.asarray(outside.inputs[_ROWS])]
     made = SEMANTICS[operation.kind](domain, operation, operands)
-    for value, array in zip(operation.results, made, strict=True):
-        assert array.shape == value.type.dims, (operation, array.shape, value)
+    shapes = [array.shape for array in made]
+    if shapes != [value.type.dims for value in operation.results]:
+        message = f"{operation!r}: what it means has shapes {shapes}, not {list(operation.results)}"
+        raise IrError(message, *operation.location)
     return [domain.round(array, value.type.dtype) for value, array in zip(operation.results, made, strict=True)]
 
 
