@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,16 +54,25 @@ class CpuDevice:
 def run_gpu(step: StepBuilder, batch: Batch, pages: Bytes, plan: GpuStep, device: Device) -> Memory:
     """The step's launches on a device."""
     arena, pages = np.frombuffer(bytearray(step.arena), np.uint8), pages.copy()
-    sizes = np.array([len(batch.token_ids), batch.page_tables.shape[1]], np.int32)
-    regions: dict[str, Bytes] = {
-        "persistent": np.frombuffer(bytes(step.weights), np.uint8), "arena": arena,
-        "scratch": np.zeros(plan.scratch_bytes, np.uint8), "kv_pool": pages.reshape(-1),
-        **{name: np.ascontiguousarray(value).view(np.uint8).reshape(-1) for name, value in (
-            ("page_tables", batch.page_tables), ("sequence", batch.sequence), ("positions", batch.positions),
-            ("token_ids", batch.token_ids), ("logit_rows", batch.logit_rows), ("sizes", sizes))},
-    }  # fmt: skip
+    regions = {
+        "persistent": np.frombuffer(bytes(step.weights), np.uint8),
+        "arena": arena,
+        "scratch": np.zeros(plan.scratch_bytes, np.uint8),
+        "kv_pool": pages.reshape(-1),
+        **_inputs(batch),
+    }
     launch_all(plan, regions, batch, device)
     return Memory(arena, pages)
+
+
+def _inputs(batch: Batch) -> dict[str, Bytes]:
+    """The regions that a batch fills."""
+    arrays = {
+        "page_tables": batch.page_tables, "sequence": batch.sequence, "positions": batch.positions,
+        "token_ids": batch.token_ids, "logit_rows": batch.logit_rows,
+        "sizes": np.array([len(batch.token_ids), batch.page_tables.shape[1]], np.int32),
+    }  # fmt: skip
+    return {name: np.ascontiguousarray(values).view(np.uint8).reshape(-1) for name, values in arrays.items()}
 
 
 def launch_all(plan: GpuStep, regions: Mapping[str, Bytes], batch: Batch, device: Device) -> None:
@@ -80,3 +89,20 @@ def _bytes(regions: Mapping[str, Bytes], place: Place) -> Bytes:
     end = place.offset + place.num_bytes if place.num_bytes else len(region)
     assert end <= len(region), (place, len(region))
     return region[place.offset : end]
+
+
+def run_model(image: Any, plan: GpuStep, batch: Batch, pages: Bytes, device: Device) -> NDArray[np.float32]:
+    """Logits [R, V] of a packed model; pages [num_pages, page_bytes] get the keys and values."""
+    assert plan.logits is not None
+    logits = np.zeros(plan.logits.num_bytes, np.uint8)
+    regions = {
+        "persistent": image.weights,
+        "arena": np.zeros(image.manifest.arena_bytes, np.uint8),
+        "scratch": np.zeros(plan.scratch_bytes, np.uint8),
+        "kv_pool": pages.reshape(-1),
+        "logits": logits,
+        **_inputs(batch),
+    }
+    launch_all(plan, regions, batch, device)
+    vocabulary = image.manifest.spec.vocab_size
+    return logits.view(np.float32)[: len(batch.logit_rows) * vocabulary].reshape(-1, vocabulary)

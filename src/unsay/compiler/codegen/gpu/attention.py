@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from unsay.compiler.codegen.gpu.functions import LANES, SUM_LANES, exp, tree_sum
+from unsay.compiler.codegen.gpu.functions import LANES, SUM_LANES, exp, name_of, tree_sum
 from unsay.compiler.codegen.gpu.lanes import F32, I32, Expr, Kernel, Memory, Var, choose, constant, fma, half, half_bits
 from unsay.core import PAGE_TOKENS
 from unsay.errors import UnsupportedError
@@ -34,7 +34,7 @@ class Attention:
     def name(self) -> str:
         """For the kernel."""
         shape = f"{self.num_heads}h{self.layout.num_kv_heads}x{self.layout.head_dim}of{self.layout.num_layers}"
-        return f"attention_{shape}_q{self.q_column}of{self.q_width}"
+        return f"attention_{shape}_q{self.q_column}of{self.q_width}_{name_of(self.scale)}"
 
 
 def append(layout: KvLayout, part: Literal["keys", "values"], width: int, column: int) -> Kernel:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from unsay.compiler.codegen.gpu.lanes import (
     F32,
     Expr,
@@ -24,6 +26,11 @@ LANES = 64
 
 SUM_LANES = 16
 """N1: partial sums of a horizontal sum."""
+
+
+def name_of(value: float) -> str:
+    """An f32 as part of a name: 1em05, 0d125."""
+    return str(np.float32(value)).replace("-", "m").replace("+", "").replace(".", "d")
 
 
 def tree_sum(k: Kernel, lanes: list[Expr]) -> Expr:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, ParamSpec, TypeAlias
 
 from unsay.compiler.codegen.gpu.attention import Attention, append, attention
 from unsay.compiler.codegen.gpu.embed import embed
@@ -33,6 +33,8 @@ from unsay.isa.program import Instruction, Program
 
 Rows: TypeAlias = Literal["tokens", "logit_rows"] | int
 """A number, or what the step counts."""
+
+_Shape = ParamSpec("_Shape")
 
 RegionName: TypeAlias = Literal[
     "persistent", "arena", "scratch", "kv_pool", "page_tables", "sequence", "positions", "token_ids", "logit_rows",
@@ -101,6 +103,7 @@ def plan_step(program: Program, spec: ModelSpec) -> GpuStep:
         handler = _HANDLERS.get(instruction.row.name)
         if handler is None:
             raise UnsupportedError(f"{planner.where}: no GPU kernel does this")
+        planner.scratch_used = 0
         handler(planner, instruction)
     return GpuStep(planner.kernels, planner.launches, planner.logits, planner.scratch_bytes)
 
@@ -108,12 +111,21 @@ def plan_step(program: Program, spec: ModelSpec) -> GpuStep:
 @dataclass(slots=True)
 class _Planner:
     spec: ModelSpec
+    made: dict[object, Kernel] = field(default_factory=dict[object, Kernel])
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
     launches: list[Launch] = field(default_factory=list[Launch])
     tensors: dict[int, _Tensor] = field(default_factory=dict[int, _Tensor])
     logits: Place | None = None
+    scratch_used: int = 0
     scratch_bytes: int = 0
     where: str = ""
+
+    def kernel(self, make: Callable[_Shape, Kernel], *args: _Shape.args, **kwargs: _Shape.kwargs) -> Kernel:
+        """make(...), once for equal arguments: layers share kernels."""
+        key = (make, args, *kwargs.items())
+        if key not in self.made:
+            self.made[key] = make(*args, **kwargs)
+        return self.made[key]
 
     def launch(self, kernel: Kernel, width: int, rows: Rows, *places: Place) -> None:
         """A kernel with a lane for each of `width`."""
@@ -132,9 +144,10 @@ class _Planner:
         return self.tensors[register]
 
     def temporary(self, rows: int, width: int) -> Place:
-        """f32 [rows][width] of the launches' own."""
-        place = Place("scratch", self.scratch_bytes, rows * width * 4)
-        self.scratch_bytes += -(-place.num_bytes // 256) * 256
+        """f32 [rows][width] of the launches' own, until the end of the instruction."""
+        place = Place("scratch", self.scratch_used, rows * width * 4)
+        self.scratch_used += -(-place.num_bytes // 256) * 256
+        self.scratch_bytes = max(self.scratch_bytes, self.scratch_used)
         return place
 
     def product(self, w: _Tensor, x: _Tensor, y: Place, rows: Rows,
@@ -144,7 +157,7 @@ class _Planner:
         if x.dtype not in needed or x.width != w.width:
             raise ProgramError(f"{self.where}: weights {w.dtype.name} {w.dims} of x {x.dtype.name} {x.dims}")
         shape = Gemv(w.dtype, w.dims[0], w.width, x.dtype, x.dims[0], bias is not None, accumulate)
-        self.launch(gemv(shape), w.dims[0], rows, w.place, x.place, y, *([] if bias is None else [bias]))
+        self.launch(self.kernel(gemv, shape), w.dims[0], rows, w.place, x.place, y, *([] if bias is None else [bias]))
 
     def result(self, out: _Tensor) -> Place:
         """Where a kernel puts the f32 values of `out`: there, or where `finish` quantises them from."""
@@ -153,7 +166,7 @@ class _Planner:
     def finish(self, out: _Tensor, values: Place) -> None:
         """Quantise what is not f32."""
         if out.dtype is not DType.F32:
-            kernel = quantise(out.dtype, out.width, out.dims[0])
+            kernel = self.kernel(quantise, out.dtype, out.width, out.dims[0])
             self.launch(kernel, out.width // QUANT_BLOCK, out.rows, values, out.place)
 
 
@@ -176,7 +189,9 @@ def _stream(planner: _Planner, op: Instruction) -> None:
         planner.logits = planner.tensor(op.registers[1]).place
     elif channel == Channel.EMBED:
         out, table = planner.tensor(op.registers[0]), planner.tensor(op.registers[1])
-        planner.launch(embed(table.dtype, table.width), table.width, out.rows, table.place, _TOKEN_IDS, out.place)
+        planner.launch(
+            planner.kernel(embed, table.dtype, table.width), table.width, out.rows, table.place, _TOKEN_IDS, out.place
+        )
     else:
         raise UnsupportedError(f"{planner.where}: channel {channel} is not tensor work")
 
@@ -186,7 +201,7 @@ def _norm(planner: _Planner, op: Instruction) -> None:
         raise UnsupportedError(f"{planner.where}: layer norm has no GPU kernel")
     out, x, gamma = (planner.tensor(register) for register in op.registers[:3])
     values, chosen = planner.result(out), op.has("ROWS")
-    kernel = rms_norm(x.width, float(op.field("eps")), chosen_rows=chosen)
+    kernel = planner.kernel(rms_norm, x.width, float(op.field("eps")), chosen_rows=chosen)
     planner.launch_groups(kernel, 1, out.rows, x.place, gamma.place, values, *([_LOGIT_ROWS] if chosen else []))
     planner.finish(out, values)
 
@@ -212,7 +227,7 @@ def _rope(planner: _Planner, op: Instruction) -> None:
 
 
 def _turn(planner: _Planner, x: _Tensor, table: _Tensor, num_heads: int, dim: int, column: int) -> None:
-    kernel = rope(x.width, num_heads, dim, column)
+    kernel = planner.kernel(rope, x.width, num_heads, dim, column)
     planner.launch(kernel, num_heads * dim // 2, x.rows, x.place, table.place, _POSITIONS)
 
 
@@ -223,11 +238,13 @@ def _attn(planner: _Planner, op: Instruction) -> None:
     columns = [op.integer(name) for name in ("k_column", "v_column")]
     num_pairs = layout.num_kv_heads * layout.head_dim // 2
     for source, part, column in zip((k, v), ("keys", "values"), columns, strict=True):
-        kernel = append(layout, part, source.width, column)
+        kernel = planner.kernel(append, layout, part, source.width, column)
         planner.launch(kernel, num_pairs, 1, source.place, pool, *_WHERE, _SIZES)
     shape = Attention(layout, op.integer("num_heads"), float(op.field("scale")), q.width, op.integer("q_column"))
     values = planner.result(out)
-    planner.launch_groups(attention(shape), shape.num_heads, out.rows, q.place, pool, *_WHERE, _SIZES, values)
+    planner.launch_groups(
+        planner.kernel(attention, shape), shape.num_heads, out.rows, q.place, pool, *_WHERE, _SIZES, values
+    )
     planner.finish(out, values)
 
 
@@ -239,7 +256,7 @@ def _ffn(planner: _Planner, op: Instruction) -> None:
     place = Place("arena", op.integer("hidden"), activation_bytes(dtype, x.dims[0], size))
     hidden = _Tensor(dtype, (x.dims[0], size), x.rows, place)
     values = planner.result(hidden)
-    planner.launch(silu_mul(size, "alternate"), size, x.rows, both, values)
+    planner.launch(planner.kernel(silu_mul, size, "alternate"), size, x.rows, both, values)
     planner.finish(hidden, values)
     planner.product(down, hidden, out.place, out.rows, accumulate=True)
 
@@ -247,7 +264,7 @@ def _ffn(planner: _Planner, op: Instruction) -> None:
 def _silu_mul(planner: _Planner, op: Instruction) -> None:
     out, gate, up = (planner.tensor(register) for register in op.registers[:3])
     values = planner.result(out)
-    planner.launch(silu_mul(out.width, "separate"), out.width, out.rows, gate.place, up.place, values)
+    planner.launch(planner.kernel(silu_mul, out.width, "separate"), out.width, out.rows, gate.place, up.place, values)
     planner.finish(out, values)
 
 
@@ -258,7 +275,7 @@ def _quant(planner: _Planner, op: Instruction) -> None:
 
 def _add(planner: _Planner, op: Instruction) -> None:
     out, a, b = (planner.tensor(register) for register in op.registers[:3])
-    planner.launch(add(out.width), out.width, out.rows, a.place, b.place, out.place)
+    planner.launch(planner.kernel(add, out.width), out.width, out.rows, a.place, b.place, out.place)
 
 
 _REGIONS: dict[Region, RegionName] = {

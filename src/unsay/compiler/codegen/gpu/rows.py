@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
-from unsay.compiler.codegen.gpu.functions import LANES, SUM_LANES, QuantisedRows, exp, tree_sum
+from unsay.compiler.codegen.gpu.functions import LANES, SUM_LANES, QuantisedRows, exp, name_of, tree_sum
 from unsay.compiler.codegen.gpu.lanes import (
     F32,
     I32,
@@ -30,7 +28,7 @@ def rms_norm(width: int, eps: float, *, chosen_rows: bool = False) -> Kernel:
 
     Grid: 1 x rows. Buffers: x, gamma f32 [width], y f32 [T][width]; with chosen_rows, chosen i32 [R]: x[chosen[t]].
     """
-    name = f"rms_norm_{width}_{np.float32(eps)!s}".replace("-", "m").replace(".", "d") + "_rows" * chosen_rows
+    name = f"rms_norm_{width}_{name_of(eps)}" + "_rows" * chosen_rows
     k = Kernel(name, LANES, f"y[t] = x[t] / sqrt(mean(x[t]^2) + {eps}) * gamma, rows of {width}")
     x, gamma, y = k.buffer("x", F32), k.buffer("gamma", F32), k.buffer("y", F32, writes=True)
     source = k.buffer("chosen", I32)[k.row] if chosen_rows else k.row
