@@ -55,6 +55,7 @@ VERBS: dict[str, Verb] = {
     "compile": Verb("unsay.cli.compile", "make a model ready to start at once"),
     "import": Verb("unsay.cli.import_model", "read a model or kernel from elsewhere as LLMIR"),
     "opt": Verb("unsay.cli.opt", "run passes on a graph given as LLMIR text"),
+    "verify": Verb("unsay.cli.verify", "prove what a compilation relies on"),
     "doctor": Verb("unsay.cli.doctor", "check this machine, and say how to mend what is missing"),
     "asm": Verb("unsay.cli.asm", "assemble an AVM program, or print the one of a model"),
     "disasm": Verb("unsay.cli.disasm", "print an AVM program file as assembly"),

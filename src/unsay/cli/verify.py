@@ -1,0 +1,137 @@
+"""Prove what a compilation relies on, and show how: which claim, in which tier, by which method, and for how long.
+
+unsay verify                       the axioms of all passes, and the kernels
+unsay verify --pass fuse_ffn       the axioms of one pass
+unsay verify MODEL                 each pass on the model's graph, and the program it becomes
+unsay verify MODEL --pass P        the same, and only this pass shown
+unsay verify FILE.llmir --pass P   this pass run on the graph of a file (default: all of its pipeline)
+
+Tiers are those of docs/verification.md. What is refuted comes with a counterexample; the exit code is 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unsay.cli.options import add_json_option
+from unsay.cli.output import progress_bars, visible, write_json, write_line
+from unsay.cli.passes import in_file, read_graph
+from unsay.errors import IrError, PassError
+
+if TYPE_CHECKING:
+    from unsay.compiler.ir.core import Graph
+    from unsay.compiler.verify.obligation import Obligation
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    tier: str
+    obligation: str
+    method: str
+    status: str
+    seconds: float
+    detail: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("target", nargs="?", metavar="FILE|MODEL", help="a .llmir file, a known model, or its path")
+    parser.add_argument("--pass", dest="passes", action="append", metavar="P", help="only this pass; repeatable")
+    parser.add_argument("--instructions", metavar="T", help="instruction set of the program (default: of this CPU)")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row as soon as it is decided."""
+    if not args.json:
+        write_line(f"{'tier':<5}{'obligation':<34}{'method':<26}{'result':<9}{'seconds':>8}")
+    failed = 0
+    for row in _rows(args):
+        failed += row.status != "proved"
+        write_json(asdict(row)) if args.json else _print(row)
+    return 1 if failed else 0
+
+
+def _rows(args: argparse.Namespace) -> Iterator[Row]:
+    if args.target is None:
+        yield from _decided(_independent(args.passes))
+    elif args.target.endswith(".llmir"):
+        path = Path(args.target)
+        graph = read_graph(path)
+        try:
+            yield from _passes(graph, args.passes or [_pipeline_of(graph)])
+        except IrError as error:
+            raise in_file(path, error) from error
+    else:
+        yield from _model(args)
+
+
+def _independent(passes: list[str] | None) -> list[Obligation]:
+    """What depends on no model."""
+    from unsay.compiler.verify import obligation, rules
+
+    return rules.obligations(passes) if passes else [*rules.obligations(), *obligation.obligations()]
+
+
+def _model(args: argparse.Namespace) -> Iterator[Row]:
+    """The passes on the model's graph; with no pass named, its program too."""
+    from unsay import hub
+    from unsay.compiler.limits import LIMITS
+    from unsay.compiler.lower import lower
+    from unsay.compiler.passes.pipeline import find_passes
+    from unsay.compiler.pipeline import load, to_graph
+    from unsay.compiler.verify.kernels import model_obligations
+    from unsay.runtime.cpu import best_target
+
+    with progress_bars() as progress:
+        loaded = load(hub.resolve(args.target, progress))
+    graph = to_graph(loaded)
+    known = [step.name for step in find_passes(args.passes or [])]
+    yield from (row for row in _passes(graph, ["step"]) if row.obligation in known or not known)
+    if not args.passes:
+        lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
+        target = args.instructions or best_target()
+        yield from _decided(model_obligations(lowered.program, loaded.spec, target, lowered.arena_bytes))
+
+
+def _passes(graph: Graph, names: Iterable[str]) -> Iterator[Row]:
+    """T1 of each pass run on the graph; a refuted one ends it."""
+    from unsay.compiler.passes.pipeline import find_passes, run_passes
+    from unsay.compiler.verify.spec import Level
+    from unsay.compiler.verify.validate import Validator
+
+    passes = find_passes(names)
+    validator = Validator(graph, next((step.entry for step in passes if step.entry), Level.TENSOR))
+    try:
+        run_passes(graph, passes, validator.after_pass)
+    except PassError:
+        if all(proof.status == "proved" for proof in validator.proofs):
+            raise  # not refuted: what the pass left is not legal
+    for proof in validator.proofs:
+        detail = proof.detail or f"{proof.instances} instances, keeps {proof.keeps}"
+        yield Row("T1", proof.name, proof.method, proof.status, proof.seconds, detail)
+
+
+def _decided(obligations: Iterable[Obligation]) -> Iterator[Row]:
+    for obligation in obligations:
+        start = time.perf_counter()
+        result = obligation.prove()
+        seconds = round(time.perf_counter() - start, 3)
+        yield Row(obligation.tier, obligation.name, obligation.method, result.status.value, seconds, result.detail)
+
+
+def _pipeline_of(graph: Graph) -> str:
+    """Which pipeline a graph is for: one that attends to a cache is a step."""
+    return "step" if any(operation.kind in ("tokens", "attention") for operation in graph.operations) else "tensor"
+
+
+def _print(row: Row) -> None:
+    line = f"{row.tier:<5}{row.obligation:<34}{row.method:<26}{row.status:<9}{row.seconds:>8.3f}"
+    write_line(f"{line}  {row.detail}" if row.status == "proved" else f"{line}\n{visible(row.detail)}")
