@@ -1,15 +1,21 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tests.compiler.shapes import TINY, TINY_QWEN2, tensor_types
+from tests.oracle import Oracle
+from tests.tiny import TinyShape, tiny_weights, write_tiny_gguf
 from unsay.compiler.dialect.domains import FIELD, FLOAT, PRIME, Domain
 from unsay.compiler.dialect.ops import BY_NAME
 from unsay.compiler.dialect.semantics import FROM_OUTSIDE, SEMANTICS
+from unsay.compiler.frontend.source import open_model
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.evaluate import evaluate
 from unsay.compiler.ir.parser import parse
 from unsay.compiler.models import build_graph
 from unsay.compiler.passes.pipeline import PIPELINE, run_passes
+from unsay.compiler.pipeline import to_graph
 from unsay.errors import RequestError
 from unsay.image import ModelSpec
 from unsay.isa.formats import DType
@@ -89,6 +95,16 @@ def test_a_step_means_the_same_before_and_after_its_fusions(spec: ModelSpec, dty
     assert np.array_equal(before, after)
     assert np.array_equal(exact, before) == (dtype is DType.F32)
     assert domain is FIELD or np.allclose(exact, before, atol=0.02)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_a_step_means_what_the_oracle_computes(architecture: str, tmp_path: Path):
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", dtype="F32", architecture=architecture)
+    loaded = open_model(path)
+    weights = tiny_weights(TinyShape(), loaded.spec.vocab_size, architecture, tied=True, seed=0)
+    ids = [7, 90, 4, 211, 33, 7]
+    (logits,) = evaluate(to_graph(loaded), {"tokens": np.array(ids), "rows": np.arange(6)}, weights)
+    np.testing.assert_allclose(logits, Oracle(path).logits(ids), rtol=1e-4, atol=1e-4)
 
 
 def test_a_field_tells_polynomials_apart():
