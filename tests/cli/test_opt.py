@@ -39,7 +39,7 @@ def _unsay(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str,
 
 def test_passes_run_in_order_and_the_graph_is_written(source: Path, tmp_path: Path, capsys):
     code, out, err = _unsay(capsys, "opt", source, "--passes", "cse,dce", "-o", tmp_path / "out.llmir")
-    assert (code, out) == (0, "") and err.splitlines() == ["cse: 1", "dce: 1"]
+    assert (code, out) == (0, "") and err.splitlines() == [f"{name}: 1, proved: keeps bits" for name in ("cse", "dce")]
     kinds = [operation.kind for operation in parse((tmp_path / "out.llmir").read_text()).operations]
     assert kinds == ["weight", "silu", "add", "select_rows", "output"]
 
@@ -56,14 +56,25 @@ def test_without_a_file_to_write_the_text_is_printed(source: Path, capsys, monke
 def test_json_says_what_each_pass_did(source: Path, capsys):
     code, out, _ = _unsay(capsys, "opt", source, "--passes", "cse", "--json")
     report = json.loads(out)
-    assert code == 0 and report["passes"] == [{"pass": "cse", "rewrites": 1}] and "%unread" in report["graph"]
+    assert report["passes"] == [{"pass": "cse", "rewrites": 1, "status": "proved", "keeps": "bits"}]
+    assert code == 0 and "%unread" in report["graph"]
+
+
+def test_the_memory_plan_is_a_table_or_json(source: Path, capsys):
+    code, out, _ = _unsay(capsys, "opt", source, "--passes", "plan_memory", "--plan")
+    assert code == 0 and out.splitlines()[0] == "g, cpu: 3072 bytes" and "operation 1..3" in out
+    code, out, _ = _unsay(capsys, "opt", source, "--passes", "plan_memory", "--plan", "--json")
+    plan = json.loads(out)["plan"]
+    assert code == 0 and plan["arena_bytes"] == {"cpu": 3072} and plan["values"][0]["num_bytes"] == 1024
+    code, _, err = _unsay(capsys, "opt", source, "--plan")
+    assert code == 1 and "run plan_memory" in err and ":3:3:" in err
 
 
 def test_the_list_has_every_pass_and_the_pipelines(capsys):
     code, out, _ = _unsay(capsys, "opt", "--list", "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and {row["pass"] for row in rows if "pass" in row} == BY_NAME.keys()
-    assert {row["pipeline"] for row in rows if "pipeline" in row} >= {"step"}
+    assert {row["pipeline"] for row in rows if "pipeline" in row} == {"step", "tensor"}
     code, out, _ = _unsay(capsys, "opt", "--list")
     assert code == 0 and "Merges operations that compute the same thing." in out
 
@@ -72,7 +83,7 @@ def test_the_list_has_every_pass_and_the_pipelines(capsys):
     ("text", "passes", "message"),
     [
         ("graph g() {\n  %x = silu(%y) : tensor<4 x f32>\n}", "dce", ":2:13: %y is used before it is defined"),
-        ("graph g() {\n  %x = frob() : tensor<4 x f32>\n}", "dce", ":2:3: dce takes a graph of level tensor: frob"),
+        ("graph g() {\n  %x = frob() : tensor<4 x f32>\n}", "dce", ":2:3: frob: no such operation"),
         (_TEXT, "fuse_silu,dce", "no pass 'fuse_silu'; there are: "),
         (_TEXT.replace("%c = add", '%q = quantise(%a) {output = "q8a"} : tensor<T x 32 x q8a>\n  %c = add'), "step",
          ":5:3: pair_rope_rows takes a graph of level semantic"),

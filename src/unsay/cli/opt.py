@@ -1,4 +1,4 @@
-"""Run passes on a graph given as LLMIR text (docs/llmir.md), each checked before and after.
+"""Run passes on a graph given as LLMIR text (docs/llmir.md), each proved on it.
 
 `unsay opt IN.llmir --passes canonicalise,dce -o OUT.llmir`; `unsay opt --list` shows the passes there are.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unsay.compiler.ir.core import Graph
     from unsay.compiler.passes.pipeline import Pass
     from unsay.compiler.verify.memory_plan import MemoryPlan
+    from unsay.compiler.verify.validate import PassProof
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="IN", help="LLMIR text; - is stdin")
     names = "names of passes or of pipelines, separated by commas, in order"
     parser.add_argument("--passes", metavar="A,B", default="", help=names)
+    extension = "use an extension first (docs/extending.md): a Python module with an EXTENSION; may be given again"
+    parser.add_argument("--extension", metavar="MODULE", action="append", default=[], help=extension)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="where to write the graph (default: stdout)")
     parser.add_argument("--plan", action="store_true", help="print where values lie in memory instead of the graph")
     add_print_after_option(parser)
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the passes and write the graph."""
+    _load_extensions(args.extension)
     if args.list:
         _list_passes(args.json)
     elif args.file is None:
@@ -45,29 +49,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _load_extensions(modules: list[str]) -> None:
+    if modules:
+        from unsay.compiler.extension import load
+
+        for module in modules:
+            for name, problems in load(module).replaced.items():
+                write_error(f"{name} is replaced by its fallback: {'; '.join(problems)}")
+
+
 def _optimise(args: argparse.Namespace) -> None:
     from unsay.compiler.ir.printer import print_graph
-    from unsay.compiler.passes.pipeline import find_passes, run_passes
+    from unsay.compiler.passes.pipeline import find_passes
+    from unsay.compiler.verify.validate import run_validated
 
     passes = find_passes(name for name in args.passes.split(",") if name)
     show = print_after(args.print_after, passes)
-    counts: list[tuple[str, int]] = []
+    counts: list[int] = []
 
     def after(step: Pass, graph: Graph, count: int) -> None:
-        counts.append((step.name, count))
+        counts.append(count)
         if show is not None:
             show(step, graph, count)
 
     graph = read_graph(args.file)
     try:
-        run_passes(graph, passes, after)
+        proofs = run_validated(graph, passes, after)
         plan = _plan(graph) if args.plan else None
     except IrError as error:
         raise in_file(args.file, error) from error
     text = print_graph(graph) if plan is None else plan.to_json() if args.json else plan.to_text()
     if args.output is not None:
         write_file(args.output, text.encode())
-    _report(counts, text, args)
+    _report(list(zip(proofs, counts, strict=True)), text, args)
 
 
 def _plan(graph: Graph) -> MemoryPlan:
@@ -76,14 +90,25 @@ def _plan(graph: Graph) -> MemoryPlan:
     return memory_plan(graph)
 
 
-def _report(counts: list[tuple[str, int]], text: str, args: argparse.Namespace) -> None:
+def _report(proofs: list[tuple[PassProof, int]], text: str, args: argparse.Namespace) -> None:
     """What was done, and the result unless it was written to a file."""
     if args.json:
+        passes = [
+            {
+                "pass": proof.name,
+                "rewrites": count,
+                "status": proof.status,
+                "method": proof.method,
+                "keeps": proof.keeps,
+            }
+            for proof, count in proofs
+        ]
         result = {} if args.output else {"plan": json.loads(text)} if args.plan else {"graph": text}
-        write_json({"passes": [{"pass": name, "rewrites": count} for name, count in counts], **result})
+        write_json({"passes": passes, **result})
         return
-    for name, count in counts:
-        write_error(f"{name}: {count}")
+    for proof, count in proofs:
+        kept = f", {proof.status}: keeps {proof.keeps}" if count else ""
+        write_error(f"{proof.name}: {count}{kept}")
     if args.output is None:
         write(text)
 

@@ -41,7 +41,8 @@ def print_after(names: Sequence[str], passes: Sequence[Pass]) -> After | None:
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of a file of LLMIR text, `-` for stdin; raises IrError that says `file:line:column:`."""
+    """The graph of a file of LLMIR text, well formed, `-` for stdin; raises IrError that says `file:line:column:`."""
+    from unsay.compiler.dialect.verifier import verify
     from unsay.compiler.ir.parser import parse
 
     try:
@@ -51,9 +52,11 @@ def read_graph(path: Path) -> Graph:
     except UnicodeDecodeError as error:
         raise IrError(f"{path}: not LLMIR text: {error}") from error
     try:
-        return parse(text)
+        graph = parse(text)
+        verify(graph)
     except IrError as error:
         raise in_file(path, error) from error
+    return graph
 
 
 def in_file(path: Path, error: IrError) -> IrError:

@@ -3,25 +3,31 @@
 llmir    the graph, when all passes have run        avm    the program, as `unsay exec` reads it
 llvm     LLVM IR of the whole step, as it was written, before LLVM's own passes
 asm      assembly of it for the target              object a relocatable object file for the target
+files    whatever the target's back end makes: kernels of a GPU in its language, machine code of a CPU
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from unsay.compiler.codegen.backends import Step, find_backend
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
 from unsay.compiler.codegen.llvm import translate
+from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.printer import print_graph
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import lower
 from unsay.compiler.passes.pipeline import PIPELINE, After
-from unsay.compiler.pipeline import load, to_graph
+from unsay.compiler.pipeline import Loaded, load, to_graph
 from unsay.compiler.verify.validate import run_validated
-from unsay.isa.targets import find_target
+from unsay.errors import TargetError
+from unsay.isa.targets import find_target, is_cpu_target
 
 Stage: TypeAlias = Literal["llmir", "avm", "llvm", "asm", "object"]
+"""What is one text or one file."""
 
 
 def compile_to(source: Path, target: str, stage: Stage, after: After | None = None) -> bytes:
@@ -29,15 +35,33 @@ def compile_to(source: Path, target: str, stage: Stage, after: After | None = No
 
     Raises ModelFileError, UnsupportedError, PassError or TargetError.
     """
-    chosen = find_target(target)
+    backend = find_backend(target)
+    if stage not in ("llmir", "avm") and not is_cpu_target(target):
+        raise TargetError(f"{target} has no {stage}: it makes {backend.emitter.makes}; write that with --emit files")
     loaded = load(source)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
     if stage == "llmir":
         return print_graph(graph).encode()
-    lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
+    step = _step(loaded, graph)
     if stage == "avm":
-        return lowered.program.to_bytes()
-    limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
-    text = step_text(lowered.program, loaded.spec, dot_unit(chosen), *limits, lowered.arena_bytes)
+        return step.program.to_bytes()
+    chosen = find_target(target)
+    limits = (step.max_tokens, step.max_rows, step.max_threads)
+    text = step_text(step.program, step.spec, dot_unit(chosen), *limits, step.scratch_offset)
     return text.encode() if stage == "llvm" else translate(text, chosen, stage)
+
+
+def target_files(source: Path, target: str, after: After | None = None) -> Mapping[str, bytes]:
+    """What the back end of a target makes of the model, by file name. Raises as compile_to."""
+    backend = find_backend(target)
+    loaded = load(source)
+    graph = to_graph(loaded)
+    run_validated(graph, PIPELINE, after)
+    return backend.emitter.emit(_step(loaded, graph)).files
+
+
+def _step(loaded: Loaded, graph: Graph) -> Step:
+    lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
+    limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
+    return Step(lowered.program, loaded.spec, *limits, lowered.arena_bytes)
