@@ -32,7 +32,7 @@ class Engine:
         self.scheduler = Scheduler(executor.max_tokens, executor.max_rows, executor.spec.context_length)
         self.sampler = Sampler()
         self._changed = threading.Condition(self.scheduler.lock)
-        self.machine = InterruptibleMachine(executor, self._changed)
+        self.machine = InterruptibleMachine(executor)
         self._stepper: int | None = None
         self._is_closed = False
 
@@ -46,7 +46,7 @@ class Engine:
     def close(self) -> None:
         """Stop what runs and end the executor's threads; requests end with RequestError. Idempotent."""
         self._is_closed = True
-        self.machine.interrupt()
+        self.machine.halt()
         with self._exclusively(even_closed=True):
             self.machine.close()
 
@@ -83,17 +83,14 @@ class Engine:
         A step it had a part in is given up for all, and run again without it. The machine is told before anything else:
         a thread that wakes up to interrupt finds its code cold, and takes as long for what follows as the stop itself.
         """
-        request.is_withdrawn = True
-        if self.machine.is_running(request):
-            self.machine.interrupt()
-        with self._changed:
+        machine = self.machine
+        with machine.stopping:
+            request.is_withdrawn = True
+            if not machine.stop(request):
+                with self._changed:
+                    self._changed.notify_all()
+                machine.stop(request)
             self.scheduler.remove(request)
-            while self.machine.is_running(request):
-                self.machine.interrupt()
-                if self._stepper == threading.get_ident():
-                    break
-                self._changed.wait()
-            self._changed.notify_all()
 
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens.
@@ -130,8 +127,7 @@ class Engine:
     def _prepare(self) -> bool:
         """Choose who runs and say so in one go, so that `withdraw` finds a request either waiting or running."""
         with self._changed:
-            self.machine.announce(self.scheduler.select())
-            return self.machine.is_awaited
+            return self.machine.announce(self.scheduler.select())
 
     @contextmanager
     def _exclusively(self, even_closed: bool = False) -> Generator[None]:
@@ -153,7 +149,7 @@ class Engine:
 
     def _let_go(self) -> None:
         with self._changed:
-            self.machine.announce(())
+            self.machine.rest()
             self._stepper = None
             self._changed.notify_all()
 
@@ -177,39 +173,55 @@ class InterruptibleMachine:
 
     An interrupt is meant for a run that computes for one request. A run it reaches gives nothing to anybody; after each
     run it is forgotten, so the worst of a late one is a step run twice.
+
+    _busy is held from the announcement of a run until native code is left: who stops it waits there, and wakes first.
+    stopping: held by who stops. The thread whose run was stopped waits there, out of the way of the other, who would
+    have to wait for the interpreter as well.
     """
 
-    def __init__(self, executor: Executor, changed: threading.Condition) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._machine = Machine(executor)
-        self._changed = changed
         self._requests: tuple[Request, ...] = ()
+        self._thread = 0
+        self._busy = threading.Lock()
+        self.stopping = threading.RLock()
+        self.halt = executor.interrupt
 
-    def announce(self, requests: tuple[Request, ...]) -> None:
-        """The next run computes for these."""
-        self._requests = requests
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether any request was announced."""
-        return bool(self._requests)
+    def announce(self, requests: tuple[Request, ...]) -> bool:
+        """The next run is this thread's and computes for these; whether there are any."""
+        if requests:
+            self._busy.acquire()
+            self._thread = threading.get_ident()
+            self._requests = requests
+        return bool(requests)
 
     def run(self, batch: Batch) -> Float32Array | None:
         """Logits [R, V], or None if a request in it was withdrawn."""
         try:
-            return self._machine.run(batch)
+            logits = self._machine.run(batch)
         finally:
-            with self._changed:
-                self._requests = ()
-                self._machine.executor.clear_interrupt()
-                self._changed.notify_all()
+            self.rest()
+        if logits is None:
+            with self.stopping:
+                pass
+        return logits
 
-    def is_running(self, request: Request) -> bool:
-        """Whether a run that computes for this request is about to begin or has not ended."""
-        return request in self._requests
+    def rest(self) -> None:
+        """Nothing runs for anybody. Only the thread that runs calls it."""
+        self._machine.executor.clear_interrupt()
+        if self._requests:
+            self._requests = ()
+            self._busy.release()
 
-    def interrupt(self) -> None:
-        """Stop the run in progress."""
-        self._machine.executor.interrupt()
+    def stop(self, request: Request) -> bool:
+        """Stop the run that computes for this request; False if there is none. Another thread's has ended on return."""
+        if request not in self._requests:
+            return False
+        self.halt()
+        if self._thread != threading.get_ident():
+            with self._busy:
+                pass
+        return True
 
     def close(self) -> None:
         """End the executor."""

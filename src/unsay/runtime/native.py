@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import weakref
 
@@ -35,7 +36,7 @@ class NativeExecutor:
         self._arena = _anonymous(manifest.arena_bytes)
         self._logits = _anonymous(MAX_ROWS * padded_rows(self.spec.vocab_size) * 4).view(np.float32)
         self._sync = _anonymous(mmap.PAGESIZE)
-        self._interrupt = _anonymous(mmap.PAGESIZE).view(np.int32)
+        self._interrupt = ctypes.c_int32.from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
         self._pool = WorkerPool(image.code, manifest.entry, num_threads)
         self._close = weakref.finalize(self, self._pool.close)
         self._args = StepArgs(
@@ -43,7 +44,7 @@ class NativeExecutor:
             arena=self._arena.ctypes.data,
             kv_pool=kv_memory.ctypes.data,
             logits=self._logits.ctypes.data,
-            interrupt=self._interrupt.ctypes.data,
+            interrupt=ctypes.addressof(self._interrupt),
             sync=self._sync.ctypes.data,
         )
 
@@ -75,11 +76,11 @@ class NativeExecutor:
 
     def interrupt(self) -> None:
         """Make the run in progress (or else the next one) stop between two tiles and return None."""
-        self._interrupt[0] = 1
+        self._interrupt.value = 1
 
     def clear_interrupt(self) -> None:
         """Forget an interrupt."""
-        self._interrupt[0] = 0
+        self._interrupt.value = 0
 
     def close(self) -> None:
         """End the worker threads; idempotent. Memory goes with the executor."""

@@ -171,7 +171,7 @@ class Session:
         run = Run(params)
         with self._lock:
             self._settle()
-            self._end_run()
+            self._run = None
             self._reopen()
             self._run = run
         try:
@@ -215,7 +215,7 @@ class Session:
         with self._lock:
             if self._run is run:
                 self._pause()
-                self._end_run()
+                self._run = None
                 self._timeline.log_answer()
 
     # Stopping and taking back
@@ -227,13 +227,12 @@ class Session:
         a reader that wakes from the stopped step first waits for it, and finds that its run is over.
         """
         with self._lock:
-            if self._run is None:
+            run = self._run
+            if run is None:
                 return False
-            self._pause()
-            self._end_run()
-            if self._place.finish is None:
-                self._timeline.end_answer("interrupt")
-            self._timeline.log_answer(Verb.INTERRUPT)
+            self._withdraw(run)
+            self._run = None
+            self._timeline.interrupt()
         return True
 
     def rollback(self, to: int | None = None, *, before: str | None = None) -> int:
@@ -331,7 +330,9 @@ class Session:
     # Shared by the verbs; the lock is held
 
     def _settle(self) -> Timeline:
-        """Every verb begins here: refuse other threads and closed sessions, and drop what runs ahead."""
+        """Every verb begins here: refuse other threads and closed sessions, and drop what runs ahead.
+
+        The run goes on from there."""
         self._check_free()
         self._pause()
         return self._timeline
@@ -343,15 +344,15 @@ class Session:
         self._timeline.check_open()
 
     def _pause(self) -> None:
-        """Withdraw the request of the run; the context ends at what was delivered. The run goes on from there."""
-        run = self._run
-        if run is not None and run.stream is not None:
-            run.stream.close()
-            run.stream = None
-            self._timeline.drop_ahead()
+        """Withdraw the request of the run; the context ends at what was delivered."""
+        if self._run is not None:
+            self._withdraw(self._run)
+        self._timeline.drop_ahead()
 
-    def _end_run(self) -> None:
-        self._run = None
+    def _withdraw(self, run: Run) -> None:
+        if run.stream is not None:
+            self._engine.withdraw(run.stream.request)
+            run.stream = None
 
     def _reopen(self) -> None:
         """An answer that ended may go on: a token that said its end is taken out."""
@@ -360,7 +361,7 @@ class Session:
         if place.finish == "stop" and is_ended:
             timeline.truncate(place.length - 1, Verb.REOPEN)
         else:
-            timeline.end_answer(None)
+            timeline.open_answer()
 
     def _forget_correction(self) -> None:
         """The session stands elsewhere now, and what a rollback left over is nothing there."""

@@ -127,9 +127,15 @@ class Timeline:
         self.history.drop(verb, place)
         return old.length - target
 
-    def end_answer(self, finish: str | None) -> None:
-        """Why the answer ended; None opens it again."""
-        self.place = self.place._replace(finish=finish, stop=())
+    def open_answer(self) -> None:
+        """The answer may go on."""
+        self._set_finish(None)
+
+    def interrupt(self) -> None:
+        """The answer was stopped; one that had ended keeps its reason."""
+        if self.place.finish is None:
+            self._set_finish("interrupt")
+        self.log_answer(Verb.INTERRUPT)
 
     def go_to(self, path: list[Node], verb: Verb, number: int) -> None:
         """Leave the context for that of the last entry of a path."""
@@ -179,6 +185,10 @@ class Timeline:
             ids = self.ids_at(node)[node.place.length if node.parent is None else node.parent.place.length :]
         is_current = node is self.history.current
         return Entry(node.number, parent, str(node.verb), tokenizer.decode(ids), node.place.length, is_current)
+
+    def _set_finish(self, finish: str | None) -> None:
+        place = self.place
+        self.place = Place(place.length, place.answer_start, place.has_turns, finish)
 
     def _leave(self) -> None:
         """Give the context to the entries it holds."""
