@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -61,7 +61,12 @@ def obligations() -> list[Obligation]:
 
 def all_of(results: list[Result]) -> Result:
     """One result for several: the first that is not proved, else proved with their number."""
-    for result in results:
+    return named({str(place): result for place, result in enumerate(results)})
+
+
+def named(results: Mapping[str, Result]) -> Result:
+    """The same for results with names."""
+    for name, result in results.items():
         if result.status is not Status.PROVED:
-            return result
+            return Result(result.status, f"{name}: {result.detail}")
     return Result(Status.PROVED, f"{len(results)} claims")

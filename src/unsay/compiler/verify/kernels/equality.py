@@ -30,7 +30,7 @@ def same(left: Term, right: Term) -> Result:
         made = [z3.simplify(z3.substitute(term, *pairs)) for term in (left, right)]
         if not made[0].eq(made[1]):
             return Result(Status.REFUTED, _shown(values, made))
-    return decide(left == right)
+    return decide(left == right, timeout_ms=5000)
 
 
 def _value(chance: random.Random, constant: Term) -> Term:

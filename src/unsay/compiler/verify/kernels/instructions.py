@@ -7,6 +7,7 @@ reads the same memory as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from unsay.compiler.verify.kernels import lanes
@@ -101,9 +102,11 @@ def _bitcast(value: Value, source: str, target: str) -> Value:
         return value.term if isinstance(value, Lane) else OPAQUE
     if bits(target) == bits(source):
         return lanewise(lambda scalar: lanes.word(scalar), value)
+    parts: Sequence[Scalar] = value if isinstance(value, tuple) else (value,)
+    if bits(source) == 8 and bits(target) == 32:
+        return tuple(_word(parts[i : i + 4]) for i in range(0, len(parts), 4))
     assert bits(source) == 32 and bits(target) == 8, (source, target)
-    words: Sequence[Scalar] = value if isinstance(value, tuple) else (value,)
-    return tuple(part for lane in words for part in _bytes(lane))
+    return tuple(part for lane in parts for part in _bytes(lane))
 
 
 def _bytes(lane: Scalar) -> tuple[Lane, ...]:
@@ -112,6 +115,13 @@ def _bytes(lane: Scalar) -> tuple[Lane, ...]:
     if lane.parts is not None:
         return lane.parts
     return tuple(lanes.byte(z3.Extract(8 * i + 7, 8 * i, lane.term)) for i in range(4))
+
+
+def _word(parts: Sequence[Scalar]) -> Lane:
+    """A word of four bytes, lowest first."""
+    made = [part for part in parts if isinstance(part, Lane)]
+    term = z3.Concat(*(z3.Extract(7, 0, part.term) for part in reversed(made)))
+    return replace(lanes.word(term), parts=tuple(made))
 
 
 def _grouped(size: int, model: Callable[..., Lane]) -> Model:
@@ -147,6 +157,8 @@ INTRINSICS: tuple[tuple[str, Model], ...] = (
     (r"llvm\.x86\.avx2\.pmadd\.wd", _grouped(2, lanes.maddwd)),
     (r"llvm\.x86\.avx2\.psign\.b", lambda x, w: lanewise(lanes.sign, x, w)),
     (r"llvm\.aarch64\.neon\.sdot\..*", _accumulating(lanes.sdot)),
+    (r"llvm\.aarch64\.neon\.smmla\..*", lambda total, left, right: tuple(lanes.smmla(total, left, right))),
+    (r"llvm\.wasm\.dot", _grouped(2, lanes.maddwd)),
     (r"llvm\.sadd\.sat\.v\d+i16", _saturating_add),
     (r"llvm\.abs\.v\d+i8", lambda w, _poison: lanewise(lanes.magnitude, w)),
     (r"llvm\.vector\.reduce\.add\.v\d+i32", lambda vector: lanes.total_of(vector)),

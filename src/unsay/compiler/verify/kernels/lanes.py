@@ -181,6 +181,17 @@ def sdot(total: Lane, left: Sequence[Lane], right: Sequence[Lane]) -> Lane:
     return total
 
 
+def smmla(total: Sequence[Lane], left: Sequence[Lane], right: Sequence[Lane]) -> list[Lane]:
+    """smmla: 2 rows of 8 signed bytes times 2 columns of 8, added to a 2 x 2 matrix of i32, wrapping."""
+    made = list(total)
+    for row in range(2):
+        for column in range(2):
+            for k in range(8):
+                term = times(left[8 * row + k], right[8 * column + k])
+                made[2 * row + column] = wrapped(plus(made[2 * row + column], term), WORD)
+    return made
+
+
 def total_of(lanes: Sequence[Lane]) -> Lane:
     """The wrapping sum of i32 lanes."""
     total = constant(0)

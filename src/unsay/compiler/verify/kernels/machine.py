@@ -584,8 +584,10 @@ class _Frame:
         return (self.value(scalar),) * lanes_of(line.type)
 
     def shuffle(self, line: Line) -> Value:
-        vector = self.value(line.operands[0])
-        return tuple(vector[int(lane)] for lane in line.detail) if isinstance(vector, tuple) else OPAQUE
+        vectors = [self.value(operand) for operand in line.operands]
+        lanes_ = [lane for vector in vectors for lane in (vector if isinstance(vector, tuple) else ())]
+        opaque = any(isinstance(vector, Opaque) for vector in vectors)
+        return OPAQUE if opaque else tuple(lanes_[int(lane)] for lane in line.detail)
 
     def extract(self, line: Line) -> Value:
         vector = self.value(line.operands[0])

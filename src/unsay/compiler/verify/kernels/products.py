@@ -86,9 +86,9 @@ class TileWorld:
         array = self.x.array_of(pointer.offset)
         if array == "sum":
             return self.sum(machine, pointer.offset - self.x.starts["sum"])
-        word = machine.named_leaf(pointer, kind)
         if array == "wide":
-            return Lane(word, 0, 1)
+            return Lane(self.wide(machine, pointer.offset - self.x.starts["wide"]), 0, 1)
+        word = machine.named_leaf(pointer, kind)
         parts = [lanes.byte(machine.named_leaf(pointer.at(i), "i8"), -127) for i in range(4)]
         return Lane(word, -(1 << 31), (1 << 31) - 1, parts=tuple(parts))
 
@@ -104,9 +104,13 @@ class TileWorld:
         start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
         return [lanes.byte(machine.named_leaf(start.at(k), "i8"), -127) for k in range(QUANT_BLOCK)]
 
+    def flag(self, machine: Machine, side: Affine) -> Term:
+        """Whether a block is wide, one bit."""
+        return machine.named_leaf(Pointer("x", side + self.x.starts["wide"]), "i1")
+
     def wide(self, machine: Machine, side: Affine) -> Term:
-        """The flag of a block."""
-        return machine.named_leaf(Pointer("x", side + self.x.starts["wide"]), "i32")
+        """The word that says it."""
+        return z3.ZeroExt(31, self.flag(machine, side))
 
     def sum(self, machine: Machine, side: Affine) -> Lane:
         """What N3 or N3w say the sum of a block is."""
@@ -170,7 +174,7 @@ class _Claim:
 
     def _same(self, made: Term, wanted: Term, side: Affine, flag: int) -> Result:
         """Whether two terms are equal where the block is narrow (0) or wide (1)."""
-        known = (self.world.wide(self.machine, side), z3.BitVecVal(flag, 32))
+        known = (self.world.flag(self.machine, side), z3.BitVecVal(flag, 1))
         return same(z3.substitute(made, known), z3.substitute(wanted, known))
 
     def _expected(self, acc: Term, block: Affine, side: Affine, row: int) -> Term:

@@ -26,7 +26,7 @@ from unsay.compiler.verify.kernels.equality import same
 from unsay.compiler.verify.kernels.machine import Loop, Machine
 from unsay.compiler.verify.kernels.text import functions
 from unsay.compiler.verify.kernels.values import Pointer, Scalar, call, f32
-from unsay.compiler.verify.obligation import Result, Status, all_of
+from unsay.compiler.verify.obligation import Result, Status, all_of, named
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import ROW_GROUP
 
@@ -146,7 +146,7 @@ def prove_merge_is_softmax(rule: Merge = merge) -> Result:
         "the largest score": z3.And(made.top >= old.top, made.top >= new.top),
         "a sum of at least 1": made.total >= 1,
     }
-    return _named({name: decide(claim, known, *facts) for name, claim in claims.items()})
+    return named({name: decide(claim, known, *facts) for name, claim in claims.items()})
 
 
 def prove_part_is_softmax() -> Result:
@@ -163,7 +163,7 @@ def prove_part_is_softmax() -> Result:
         "the largest score": z3.Implies(s == m, weight == 1),
         "no weight is negative": weight > 0,
     }
-    return _named({name: decide(claim, *known) for name, claim in claims.items()})
+    return named({name: decide(claim, *known) for name, claim in claims.items()})
 
 
 class _StateWorld:
@@ -211,10 +211,3 @@ def _head(machine: Machine, shape: Attention, head: int, loop: Loop) -> Result:
         results.append(same(made[out_at].value[lane], wanted.out))  # type: ignore[index]
     results += [same(made[top_at].value, wanted.top), same(made[total_at].value, wanted.total)]
     return all_of(results)
-
-
-def _named(results: dict[str, Result]) -> Result:
-    for name, result in results.items():
-        if result.status is not Status.PROVED:
-            return Result(result.status, f"{name}: {result.detail}")
-    return Result(Status.PROVED, f"{len(results)} claims")

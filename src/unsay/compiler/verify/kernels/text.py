@@ -61,7 +61,7 @@ def functions(module: str) -> dict[str, FunctionText]:
     found: dict[str, FunctionText] = {}
     for chunk in re.split(r"\n(?=(?:; [^\n]*\n)*define )", module):
         start = _DEFINE.search(chunk)
-        if start and not re.search(r"atomic|asm|cmpxchg|fence", chunk):
+        if start and not re.search(r"\batomic|\basm\b|cmpxchg|fence", chunk):
             found[start[2]] = _function(start[2], start[3], chunk[start.end() :])
     return found
 
@@ -139,12 +139,11 @@ def _alloca(result: str | None, op: str, parts: list[str]) -> Line:
 
 
 def _shuffle(result: str | None, op: str, parts: list[str]) -> Line:
-    if parts[1].split()[-1] != "poison":
-        raise KernelTextError(f"{op} {parts}: of one vector only")
-    first = _operand(parts[0])
+    first, second = _operand(parts[0]), _operand(parts[1])
     lanes = tuple(_MASK.findall(parts[2].split("> ", 1)[1]))
     element = first.type.rstrip(">").split(" x ")[1]
-    return Line(result, op, f"<{len(lanes)} x {element}>", (first,), lanes)
+    both = (first,) if second.text == "poison" else (first, second)
+    return Line(result, op, f"<{len(lanes)} x {element}>", both, lanes)
 
 
 def _extract(result: str | None, op: str, parts: list[str]) -> Line:

@@ -1,0 +1,61 @@
+"""Integer sums: the i of N4 is exact in int32 for every format, by induction on the number of products.
+
+    S_0 = 0,   S_(n+1) = S_n + w * x,   low_w <= w <= high_w,   low_x <= x <= high_x
+    n * least <= S_n <= n * most        with least, most the extremes of a product: kept by a step, and at n terms
+                                        inside int32 (or int16, for vpmaddubsw)
+
+Symbolic execution (products.py) has the same bounds lane by lane; this is the claim about the definition itself, and the
+largest number of products each kind of accumulator holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unsay.compiler.verify.obligation import Result, Status
+from unsay.compiler.verify.smt import decide, z3
+from unsay.isa.formats import QUANT_BLOCK, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """`count` products of integers in these ranges, summed in so many bits."""
+
+    weights: tuple[int, int]
+    x: tuple[int, int]
+    count: int
+    bits: int = 32
+
+
+WEIGHTS = {DType.Q4_0: (-8, 7), DType.Q4_1: (0, 15), DType.Q8_0: (-128, 127)}
+ACTIVATIONS = {DType.Q8A: (-127, 127), DType.Q8W: (-127 * 128 - 64, 127 * 128 + 63)}
+
+BLOCKS = {
+    (w, x): Accumulator(WEIGHTS[w], ACTIVATIONS[x], QUANT_BLOCK) for w in WEIGHTS for x in ACTIVATIONS
+}  # fmt: skip
+"""The sum i of one block of N4."""
+
+LONGEST = {
+    "s8 * s8 in int32": Accumulator((-128, 127), (-128, 127), 131071),
+    "u8 * s8 in int32": Accumulator((0, 255), (-128, 127), 65793),
+    "u4 * s8 in int16": Accumulator((0, 15), (-128, 127), 17, 16),
+}
+"""The most products of a kind that an accumulator holds; one more can overflow."""
+
+
+def prove_exact(a: Accumulator, step: Callable[..., object] | None = None) -> Result:
+    """The induction above. step: what is added in place of the product (a mutant)."""
+    n, total, w, x = z3.Ints("n total w x")
+    ends = [p * q for p in a.weights for q in a.x]
+    least, most = min(ends), max(ends)
+    ranges = z3.And(a.weights[0] <= w, w <= a.weights[1], a.x[0] <= x, x <= a.x[1])
+    product = decide(z3.And(least <= w * x, w * x <= most), ranges)
+    if product.status is not Status.PROVED:
+        return product
+    added = z3.Int("added") if step is None else step(w, x)
+    known = z3.And(0 <= n, n < a.count, n * least <= total, total <= n * most, least <= added, added <= most)
+    kept = z3.And((n + 1) * least <= total + added, total + added <= (n + 1) * most)
+    limit = 1 << a.bits - 1
+    inside = z3.And(-limit <= total + added, total + added < limit)
+    return decide(z3.And(kept, inside), known)
