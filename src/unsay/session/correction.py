@@ -30,14 +30,15 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._counted: tuple[int, int, int, float] | None = None
-        self._first: tuple[float, int] | tuple[()] = ()
+        self._first_token_s: float | None = None
+        self._num_computed: int | None = None
         self._started = 0.0
         self._is_running = False
 
     @property
     def correction(self) -> Correction | None:
         """The last one, as far as it has come; made when it is asked for, so that a rollback need not."""
-        return None if self._counted is None else Correction(*self._counted, *self._first)
+        return self._counted and Correction(*self._counted, self._first_token_s, self._num_computed)
 
     def rollback(self, num_kept: int, num_dropped: int, seconds: float) -> None:
         """A rollback was done; it joins a correction no token has followed."""
@@ -66,10 +67,11 @@ class Stopwatch:
     def first_token(self, num_computed: int) -> None:
         """A token was delivered."""
         if self._is_running:
-            self._first = (perf_counter() - self._started, num_computed)
+            self._first_token_s = perf_counter() - self._started
+            self._num_computed = num_computed
             self._is_running = False
 
     def _start(self, started: float) -> None:
-        self._first = ()
+        self._first_token_s = self._num_computed = None
         self._started = started
         self._is_running = True
