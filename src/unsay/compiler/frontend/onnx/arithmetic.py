@@ -202,8 +202,10 @@ def _argmax(call: Call) -> Value:
 def _cumsum(call: Call) -> Value:
     if call.int("exclusive", 0) or call.int("reverse", 0):
         raise RefusalError("exclusive or reverse sums")
-    (axis,) = call.numbers(1)
-    return call.builder.emit("cumsum", call.value(0), axis=axis)
+    axis = call.numbers(1)
+    if len(axis) != 1:
+        raise RefusalError(f"sums along {axis}")
+    return call.builder.emit("cumsum", call.value(0), axis=axis[0])
 
 
 def _softmax(call: Call) -> Value:

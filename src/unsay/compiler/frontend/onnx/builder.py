@@ -6,9 +6,11 @@ constant, or sizes computed from shapes). A Known becomes an operation only wher
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from unsay.compiler.dialect import ops
 from unsay.compiler.frontend.onnx.parse import Node, Tensor
 from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, extent, size_of
-from unsay.compiler.frontend.onnx.tensors import dtype_of
+from unsay.compiler.frontend.onnx.tensors import MAX_ELEMENTS, dtype_of
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
 from unsay.compiler.ir.dims import Extent
 from unsay.compiler.ir.types import FLOATS, TensorType, dtype_name
@@ -66,19 +68,25 @@ class Builder:
 
     def emit(self, kind: str, *operands: Value, **attributes: AttributeValue) -> Value:
         """Add an operation of one result; raises IrError where the operands do not fit."""
-        made = ops.emit(self.graph, kind, *operands, name=self._base, **attributes)
-        self._made.append(made)
-        return made
+        return self._keep(ops.emit(self.graph, kind, *operands, name=self._base, **attributes))
 
     def declare(self, kind: str, *operands: Value, type: TensorType, **attributes: AttributeValue) -> Value:
         """Add an operation whose result is declared."""
-        made = ops.declare(self.graph, kind, *operands, name=self._base, type=type, **attributes)
+        return self._keep(ops.declare(self.graph, kind, *operands, name=self._base, type=type, **attributes))
+
+    def _keep(self, made: Value) -> Value:
+        """No tensor is larger than one of a file may be."""
+        count = prod(extent for extent in made.type.dims if isinstance(extent, int))
+        if count > MAX_ELEMENTS:
+            raise RefusalError(f"a result of {count:.3g} elements; 2^40 are the most")
         self._made.append(made)
         return made
 
     def number(self, value: float, like: Value) -> Value:
         """A scalar of the element type of another value."""
         dtype = like.type.dtype
+        if value != value:
+            raise RefusalError("a parameter that is NaN")
         made = float(value) if dtype in FLOATS else int(value)
         return self.declare("constant", type=TensorType((), dtype), value=(made,))
 
@@ -205,9 +213,16 @@ class Call:
     def sizes(self, index: int) -> list[AnySize]:
         """An input that is a list of sizes."""
         array = self.known(index)
-        if array.ndim > 1:
-            raise RefusalError(f"input {index} must be a list, it is {list(array.shape)}")
+        if array.ndim > 1 or array.dtype.kind not in "iuO":
+            raise RefusalError(f"input {index} must be a list of integers, it is {list(array.shape)} {array.dtype}")
         return [element if isinstance(element, Size) else int(element) for element in np.atleast_1d(array).tolist()]
+
+    def size(self, index: int) -> AnySize:
+        """An input that is one size."""
+        sizes = self.sizes(index)
+        if len(sizes) != 1:
+            raise RefusalError(f"input {index} must be one integer, it is {sizes}")
+        return sizes[0]
 
     def numbers(self, index: int) -> list[int]:
         """An input that is a list of plain integers."""
@@ -238,7 +253,10 @@ class Call:
 
     def float(self, name: str, default: float) -> float:
         """A float attribute."""
-        return float(self._attribute(name, default, float))
+        value = float(self._attribute(name, default, float))
+        if not math.isfinite(value):
+            raise RefusalError(f"attribute {name} = {value}")
+        return value
 
     def text(self, name: str, default: str) -> str:
         """A string attribute."""

@@ -40,13 +40,12 @@ def fold(call: Call) -> Known | None:
     try:
         with np.errstate(all="ignore"):
             array = np.asarray(compute(call, arrays))
-    except ValueError as error:
+            made = array if _is_symbolic(array) else array.astype(NUMPY[dtype])
+    except (ValueError, IndexError, OverflowError) as error:
         raise RefusalError(f"constants that do not fit together: {error}") from error
     except _NotHereError:
         return None
-    if array.size > MAX_FOLDED:
-        return None
-    return Known(array if _is_symbolic(array) else array.astype(NUMPY[dtype]), dtype)
+    return None if made.size > MAX_FOLDED else Known(made, dtype)
 
 
 def _is_small(known: Known) -> bool:

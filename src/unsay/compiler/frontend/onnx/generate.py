@@ -7,7 +7,7 @@ reads what a problem would have made is left out, and UnimportableError lists ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unsay.compiler.dialect import ops, verifier
@@ -18,10 +18,10 @@ from unsay.compiler.frontend.onnx.fold import fold
 from unsay.compiler.frontend.onnx.normalise import Program, where
 from unsay.compiler.frontend.onnx.parse import Node, Port
 from unsay.compiler.frontend.onnx.rule import Rule
-from unsay.compiler.frontend.onnx.sizes import RefusalError, declare
-from unsay.compiler.ir.core import Graph
+from unsay.compiler.frontend.onnx.sizes import Names, RefusalError
+from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.types import TensorType
-from unsay.errors import IrError, ModelFileError, UnimportableError, UnsupportedError
+from unsay.errors import IrError, ModelFileError, RequestError, UnimportableError, UnsupportedError
 
 RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **neural.RULES}
 
@@ -37,26 +37,42 @@ def generate(program: Program, ranges: Mapping[str, tuple[int, int]] | None = No
     builder = Builder(Graph(spell(program.name) if program.name[:1].isalpha() else "main", ()))
     builder.items.update((name, known(tensor, name)) for name, tensor in program.constants.items())
     problems = list(program.problems)
+    names = Names(builder.graph, ranges or {})
     for port in program.inputs:
-        builder.items[port.name] = _input(builder, port, dict(ranges or {}), problems)
+        if port.sizes is None:
+            problems.append(f"input {port.name[:80]!r}: the file does not state its rank")
+        else:
+            builder.items[port.name] = _input(builder, port, port.sizes, names)
     for node in program.nodes:
         _node(builder, node, program.opset, problems)
     if problems:
-        raise UnimportableError(program.name or "the model", problems)
-    outputs = [builder.lift(builder.items[name]) for name in program.outputs]
-    builder.graph.add("output", outputs)
-    _drop_unused(builder)
-    verifier.verify(builder.graph)
+        raise UnimportableError("the model", problems)
+    if unknown := names.unknown():
+        raise RequestError(
+            f"the model has no dimension {min(unknown)}, it has {', '.join(builder.graph.dims) or 'none'}"
+        )
+    _finish(builder, program)
     return Imported(builder.graph, _used_weights(builder))
 
 
-def _input(builder: Builder, port: Port, ranges: dict[str, tuple[int, int]], problems: list[str]) -> Any:
-    if port.sizes is None:
-        problems.append(f"input {port.name[:80]!r}: its rank is not stated")
-        return builder.declare("input", type=TensorType((), port.dtype), name=port.name)
+def _finish(builder: Builder, program: Program) -> None:
+    """The outputs, and nothing that leads to none; what breaks a rule now had attributes no operator may have."""
+    try:
+        outputs = [builder.lift(builder.items[name]) for name in program.outputs]
+        builder.graph.add("output", outputs)
+        _drop_unused(builder)
+        verifier.verify(builder.graph)
+    except RefusalError as refusal:
+        raise UnimportableError("the model", [f"its outputs: {refusal}"]) from refusal
+    except IrError as error:
+        raise ModelFileError(str(error)) from error
+
+
+def _input(builder: Builder, port: Port, sizes: Sequence[int | str | None], names: Names) -> Value:
+    """A size without a name is called after the input and its place."""
     dims = [
-        size if isinstance(size, int) else declare(size or f"{port.name}_{axis}", builder.graph, ranges)
-        for axis, size in enumerate(port.sizes)
+        size if isinstance(size, int) else names.declare(size or f"{port.name}_{axis}")
+        for axis, size in enumerate(sizes)
     ]
     kind = TensorType(tuple(dims), port.dtype)
     return builder.graph.add("input", (), {"name": port.name}, [(spell(port.name), kind)]).result

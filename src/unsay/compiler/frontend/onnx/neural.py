@@ -54,6 +54,8 @@ def _conv(call: Call) -> Value:
     sides = x.type.rank - 2
     if sides not in (1, 2):
         raise RefusalError(f"a convolution over {sides} dimensions; 1 and 2 are supported")
+    if len(call.shape(1)) != sides + 2:
+        raise RefusalError(f"a kernel of {len(call.shape(1))} dimensions for data of {sides + 2}")
     kernel = call.ints("kernel_shape", _fixed(call.shape(1)[2:]))
     strides, dilations = call.ints("strides", (1,) * sides), call.ints("dilations", (1,) * sides)
     pads = _pads(call, kernel, strides, dilations)
@@ -62,9 +64,11 @@ def _conv(call: Call) -> Value:
         x = b.reshape(x, [*sizes[:2], 1, sizes[2]])
         w = b.reshape(w, [*weights[:2], 1, weights[2]])
         strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
-    biases = [call.value(2)] if call.has(2) else []
+    biases, groups = [call.value(2)] if call.has(2) else [], call.int("group", 1)
+    if groups < 1:
+        raise RefusalError(f"attribute group = {groups}")
     _have_windows(b, x, (w.type.dims[2], w.type.dims[3]), pads, dilations)
-    y = b.emit("conv2d", x, w, *biases, strides=strides, pads=pads, dilations=dilations, groups=call.int("group", 1))
+    y = b.emit("conv2d", x, w, *biases, strides=strides, pads=pads, dilations=dilations, groups=groups)
     made = call.sizes_of(y)
     return y if sides == 2 else b.reshape(y, [*made[:2], made[3]])
 
@@ -81,7 +85,10 @@ def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilatio
     if not len(strides) == len(dilations) == sides:
         raise RefusalError(f"kernel {kernel}, strides {strides} and dilations {dilations} do not fit together")
     if mode == "NOTSET":
-        return call.ints("pads", (0,) * (2 * sides))
+        pads = call.ints("pads", (0,) * (2 * sides))
+        if len(pads) != 2 * sides:
+            raise RefusalError(f"{len(pads)} pads for {sides} sides")
+        return pads
     if mode == "VALID":
         return (0,) * (2 * sides)
     if mode not in ("SAME_UPPER", "SAME_LOWER"):

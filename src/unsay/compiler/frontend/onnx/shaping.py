@@ -194,8 +194,10 @@ def _gather(call: Call) -> Value:
 
 def _range(call: Call) -> Value:
     """start + delta * (0, 1, 2 ...)"""
-    start, limit, delta = (call.sizes(index)[0] for index in range(3))
-    if call.dtype(0) in FLOATS or not isinstance(delta, int) or delta == 0:
+    if call.dtype(0) in FLOATS:
+        raise RefusalError("a range of floats")
+    start, limit, delta = (call.size(index) for index in range(3))
+    if not isinstance(delta, int) or delta == 0:
         raise RefusalError(f"a range by {delta} of {call.dtype(0).name.lower()}")
     b, dtype = call.builder, call.dtype(0)
     positions = b.iota([(limit - start) // delta], 0, dtype)
@@ -216,7 +218,7 @@ def _constant_of_shape(call: Call) -> Value:
 def _trilu(call: Call) -> Value:
     """Keeps row + k >= column (lower) or column >= row + k (upper), 0 elsewhere"""
     b, x, sizes = call.builder, call.value(0), call.shape(0)[-2:]
-    k = call.sizes(1)[0] if call.has(1) else 0
+    k = call.size(1) if call.has(1) else 0
     rows, columns = b.iota(sizes, 0), b.iota(sizes, 1)
     shifted = b.emit("add", rows, b.lift(Known(np.array(k, object), DType.I64)))
     kept = b.emit("greater_equal", columns, shifted) if call.int("upper", 1) else b.emit("less_equal", columns, shifted)
@@ -229,10 +231,17 @@ def _pad(call: Call) -> Value:
     if call.text("mode", "constant") != "constant":
         raise RefusalError(f"attribute mode = {call.text('mode', '')!r}; constant is supported")
     pads = _all_pads(call, len(sizes))
-    value = float(call.known(2).item()) if call.has(2) else 0.0
+    value = _one(call, 2) if call.has(2) else 0.0
     for axis, size in enumerate(sizes):
         b.has(size + pads[axis] + pads[axis + len(sizes)])
     return b.emit("pad", x, pads=pads, value=value) if any(pads) else x
+
+
+def _one(call: Call, index: int) -> float:
+    array = call.known(index)
+    if array.size != 1 or array.dtype == object:
+        raise RefusalError(f"input {index} must be one number, it is {list(array.shape)}")
+    return float(array.item())
 
 
 def _all_pads(call: Call, rank: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ dimensions do not decide is a RefusalError, never a guess.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TypeAlias
 
@@ -126,27 +126,36 @@ def extent(wanted: AnySize, graph: Graph) -> Extent:
     return made
 
 
-def declare(text: str, graph: Graph, ranges: dict[str, tuple[int, int]]) -> Extent:
-    """The dimension an input names: `T`, or a formula over names such as `P + T`; anything else is one opaque name."""
-    if re.fullmatch(r"[A-Za-z_]\w*(\s*[+*]\s*\w+)+", text):
-        terms = (product(_factor(name, graph, ranges) for name in term.split("*")) for term in text.split("+"))
-        total: AnySize = 0
-        for term in terms:
-            total = total + term
-        return extent(total, graph)
-    return _named(text, graph, ranges)
+class Names:
+    """Dimensions by the names a file gives: `T`, or a formula over such, `P + T`; other text is one opaque name."""
 
+    def __init__(self, graph: Graph, ranges: Mapping[str, tuple[int, int]]) -> None:
+        self._graph = graph
+        self._ranges = ranges
+        self._dims: dict[str, Dim] = {}
 
-def _factor(text: str, graph: Graph, ranges: dict[str, tuple[int, int]]) -> AnySize:
-    text = text.strip()
-    return int(text) if text.isdigit() and len(text) < 10 else size_of(_named(text, graph, ranges))
+    def declare(self, text: str) -> Extent:
+        """The dimension of this name; the graph gets it when it is first seen."""
+        if re.fullmatch(r"[A-Za-z_]\w*(\s*[+*]\s*\w+)+", text):
+            total: AnySize = 0
+            for term in text.split("+"):
+                total = total + product(self._factor(name.strip()) for name in term.split("*"))
+            return extent(total, self._graph)
+        return self._named(text)
 
+    def unknown(self) -> set[str]:
+        """Names that have a range, and that the file does not have."""
+        return self._ranges.keys() - self._graph.dims.keys() - self._dims.keys()
 
-def _named(text: str, graph: Graph, ranges: dict[str, tuple[int, int]]) -> Dim:
-    name = _spell(text)
-    if name not in graph.dims:
-        graph.dims[name] = Dim(name, *ranges.get(text, ranges.get(name, DEFAULT_RANGE)))
-    return graph.dims[name]
+    def _factor(self, text: str) -> AnySize:
+        return int(text) if text.isdigit() and len(text) < 10 else size_of(self._named(text))
+
+    def _named(self, text: str) -> Dim:
+        if text not in self._dims:
+            name = _unique(_spell(text), self._graph)
+            low, high = self._ranges.get(text, self._ranges.get(name, DEFAULT_RANGE))
+            self._dims[text] = self._graph.dims[name] = Dim(name, low, high)
+        return self._dims[text]
 
 
 def _spell(text: str) -> str:
