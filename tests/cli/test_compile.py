@@ -50,10 +50,22 @@ def test_graphs_are_printed_after_the_passes_asked_for(tiny_path: Path, capsys: 
     assert " = ffn(" not in out.split("// after fuse_ffn")[0] and " = ffn(" in out
 
 
+def test_what_a_back_end_makes_is_written_into_a_directory(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compile", str(tiny_path), "--target", "vulkan", "--emit"]
+    assert main([*command, "files", "-o", str(tmp_path / "made" / "here")]) == 0
+    launches = json.loads((tmp_path / "made" / "here" / "launches.json").read_text())["launches"]
+    assert all((tmp_path / "made" / "here" / f"{launch['kernel']}.wgsl").exists() for launch in launches)
+    assert main([*command, "asm"]) == 1
+    assert "vulkan has no asm: it makes WGSL kernels of a whole step" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["--emit", "object"], "-o OUT"),
+        (["--emit", "files", "-o", "/dev/null/x"], "cannot make /dev/null/x"),
         (["--print-after", "inline"], "no such pass is run here; these are: pair_rope_rows"),
         (["--emit", "llmir", "-o", "/nowhere/x"], "cannot write /nowhere/x"),
     ],

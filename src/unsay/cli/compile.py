@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 from unsay.cli.options import DEFAULT_MODEL, add_json_option
-from unsay.cli.output import progress_bars, write, write_file, write_json, write_line
+from unsay.cli.output import progress_bars, write, write_file, write_files, write_json, write_line
 from unsay.cli.passes import add_print_after_option, print_after
 from unsay.errors import RequestError
 
-_STAGES = ("llmir", "avm", "llvm", "asm", "object")
-_BINARY = ("avm", "object")
+_STAGES = ("llmir", "avm", "llvm", "asm", "object", "files")
+_BINARY = ("avm", "object", "files")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = f"a known model or the path of a .gguf file or Hugging Face directory (default {DEFAULT_MODEL})"
     parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help=known)
     parser.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
-    emitted = "write one stage instead: llmir, avm (the program), llvm, asm or object (default with -o: avm)"
+    emitted = "write one stage instead: llmir, avm (the program), llvm, asm, object, or files: what the target's back "
+    emitted += "end makes, into the directory OUT (default with -o: avm)"
     parser.add_argument("--emit", choices=_STAGES, metavar="STAGE", help=emitted)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="where to write the stage (default: stdout)")
     add_print_after_option(parser)
@@ -46,11 +47,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_stage(args: argparse.Namespace, source: Path, target: str) -> None:
     from unsay.compiler.passes.pipeline import PIPELINE
-    from unsay.compiler.stages import compile_to
+    from unsay.compiler.stages import compile_to, target_files
 
     wanted = args.emit or ("avm" if args.output else "llmir")
     if wanted in _BINARY and args.output is None:
         raise RequestError(f"--emit {wanted} gives bytes, not text: say where to write them with -o OUT")
+    if wanted == "files":
+        write_files(args.output, target_files(source, target, print_after(args.print_after, PIPELINE)))
+        return
     made = compile_to(source, target, wanted, print_after(args.print_after, PIPELINE))
     if args.output is not None:
         write_file(args.output, made)

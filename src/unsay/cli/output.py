@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from unsay.errors import RequestError, UnsayError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from unsay.core import Progress
@@ -49,6 +50,16 @@ def write_file(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}; name another place") from error
+
+
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Files into a directory, which is made if it is missing; raises RequestError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"cannot make {directory}: {error.strerror}; name another place") from error
+    for name, data in files.items():
+        write_file(directory / name, data)
 
 
 def write_error(text: str) -> None:
