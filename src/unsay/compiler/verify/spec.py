@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from unsay.compiler.dialect import verifier
 from unsay.compiler.dialect.devices import PICTURE_OPS, takes
@@ -181,7 +181,7 @@ def _rows_are_whole_groups(graph: Graph) -> None:
                 _refuse(operation, f"rows of {value.type} must be a multiple of {ROW_GROUP}")
 
 
-def _refuse(operation: Operation, message: str) -> None:
+def _refuse(operation: Operation, message: str) -> NoReturn:
     raise IrError(f"{operation!r}: {message}", *operation.location)
 
 
