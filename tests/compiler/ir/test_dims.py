@@ -33,6 +33,18 @@ def test_an_extent_that_is_computed_is_a_dimension_of_the_graph():
         extent_of(of(P) + of(P), dims)
 
 
+def _nested(depth: int) -> Dim:
+    """A dimension that is the square of one that is the square of one ..."""
+    below = of(P) + of(T) + number(1) if depth == 0 else of(_nested(depth - 1))
+    return Dim(f"D{depth}", 0, 9, below * below)
+
+
+def test_formulas_of_formulas_do_not_grow_without_end():
+    assert len(of(_nested(2)).free().terms) == 45
+    with pytest.raises(IrError, match="a formula of more than 256 terms"):
+        of(_nested(4)).free()
+
+
 _DIMS = st.sampled_from([P, T, Dim("A", 0, 5), Dim("B", 0, 5)])
 _FORMULAS = st.lists(st.tuples(st.lists(_DIMS, max_size=3).map(tuple), st.integers(-9, 9)), max_size=4).map(
     formulas.formula

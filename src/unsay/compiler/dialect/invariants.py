@@ -7,26 +7,64 @@ defines, with mean, sum, min, max and abs of NumPy. It is true up to rounding, f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import CodeType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-_NUMPY = {"__builtins__": {}, "mean": np.mean, "sum": np.sum, "min": np.min, "max": np.max, "abs": np.abs}
+from unsay.compiler.dialect.ops import BY_NAME
+from unsay.compiler.ir.core import Operation
+
+_NUMPY: dict[str, Any] = {
+    "__builtins__": {},
+    "mean": np.mean,
+    "sum": np.sum,
+    "min": np.min,
+    "max": np.max,
+    "abs": np.abs,
+}
 
 
 def holds(invariant: str, names: Mapping[str, Any], tolerance: float = 1e-5) -> bool:
     """Whether it is true up to `tolerance` of the largest magnitude there is, and at least of 1; nan never is."""
     left_code, relation, right_code = _parts(invariant)
-    left, right = (np.asarray(eval(code, _NUMPY, dict(names)), np.float64) for code in (left_code, right_code))
-    arrays = [np.abs(value.astype(np.float64)) for value in names.values() if isinstance(value, np.ndarray)]
-    slack = tolerance * max(1.0, *(float(array.max(initial=0, where=np.isfinite(array))) for array in arrays))
+    left, right = (_value(code, names) for code in (left_code, right_code))
+    slack = tolerance * max(1.0, *map(_magnitude, names.values()))
     if relation == "==":
         return bool(np.all(np.abs(left - right) <= slack))
     low, high = (left, right) if relation == "<=" else (right, left)
     return bool(np.all(low <= high + slack))
+
+
+def broken(operation: Operation, operands: Sequence[Any], results: Sequence[Any]) -> str | None:
+    """The first invariant of an operation that these arrays break, of those over its operands, results and attributes.
+
+    Where a row's doc defines further names (p of an attention, q of a quantise) it is the checked executor's matter.
+    """
+    row = BY_NAME[operation.kind]
+    given = [*zip(row.operands, operands, strict=False), *zip(row.results, results, strict=True)]
+    names = {**operation.attributes, **{name.rstrip("?."): array for name, array in given}}
+    for invariant in row.value_invariants:
+        left, _, right = _parts(invariant)
+        known = names.keys() | _NUMPY.keys()
+        if {*left.co_names, *right.co_names} <= known and not holds(invariant, names):
+            return invariant
+    return None
+
+
+def _value(code: CodeType, names: Mapping[str, Any]) -> NDArray[np.float64]:
+    return np.asarray(eval(code, _NUMPY, dict(names)), np.float64)
+
+
+def _magnitude(value: Any) -> float:
+    """The largest of an array; an attribute counts for nothing."""
+    if not isinstance(value, np.ndarray):
+        return 0.0
+    magnitudes = np.abs(np.asarray(value, np.float64))
+    return float(magnitudes.max(initial=0, where=np.isfinite(magnitudes)))
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -19,34 +20,43 @@ Rule: TypeAlias = Callable[
 Check: TypeAlias = Callable[[Sequence[TensorType], Mapping[str, Any], Sequence[TensorType]], None]
 """Raises IrError unless declared result types fit the operands and attributes."""
 
-INTS = tuple[int, ...]
-FLOATS = tuple[float, ...]
-NUMBERS = tuple[int, ...] | tuple[float, ...]
+
+class Tuple(Enum):
+    """Kinds of attributes that are tuples of numbers: all integers, all floats, or either."""
+
+    INTS = "ints"
+    FLOATS = "floats"
+    NUMBERS = "numbers"
+
+    def fits(self, kinds: set[type]) -> bool:
+        """Whether these are the types of its items; an empty tuple is of any kind."""
+        allowed = {Tuple.INTS: {int}, Tuple.FLOATS: {float}, Tuple.NUMBERS: {int, float}}
+        return len(kinds) <= 1 and kinds <= allowed[self]
+
+
+INTS, FLOATS, NUMBERS = Tuple.INTS, Tuple.FLOATS, Tuple.NUMBERS
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A required attribute: int, float, str, bool, INTS, FLOATS or NUMBERS, and the values allowed where few are.
+    """A required attribute: int, float, str, bool or a Tuple of numbers, and the values allowed where few are.
     `infinite`: a float may be inf or -inf."""
 
     name: str
-    kind: object
+    kind: type | Tuple
     choices: tuple[str, ...] = ()
     infinite: bool = False
 
     @property
     def kind_name(self) -> str:
         """What the kind is called in messages and docs."""
-        names = {INTS: "ints", FLOATS: "floats", NUMBERS: "numbers"}
-        return self.kind.__name__ if isinstance(self.kind, type) else names[self.kind]
+        return self.kind.value if isinstance(self.kind, Tuple) else self.kind.__name__
 
     def fits(self, value: object) -> bool:
-        """Whether the value is of the kind: an int is no float, a bool no int, an empty tuple any."""
-        if not isinstance(value, tuple):
-            return type(value) is self.kind
-        kinds = {type(item) for item in value}
-        allowed: dict[object, tuple[type, ...]] = {INTS: (int,), FLOATS: (float,), NUMBERS: (int, float)}
-        return len(kinds) <= 1 and kinds <= set(allowed.get(self.kind, (None,)))
+        """Whether the value is of the kind: an int is no float, a bool no int."""
+        if isinstance(self.kind, Tuple):
+            return isinstance(value, tuple) and self.kind.fits(set(map(type, value)))  # pyright: ignore
+        return type(value) is self.kind
 
 
 class Invariant:

@@ -112,7 +112,7 @@ def matmul_bias(types: Types, attributes: Attributes, dims: Dims) -> Result:
 def transpose(types: Types, attributes: Attributes, _dims: Dims) -> Result:
     """x, perm: dimension i of the result is dimension perm[i] of x"""
     (x,) = types
-    perm = attributes["perm"]
+    perm: tuple[int, ...] = attributes["perm"]
     _need(sorted(perm) == list(range(x.rank)), "perm must order 0..{}, got {}", x.rank - 1, list(perm))
     _row(x)
     return (replace(x, dims=tuple(x.dims[axis] for axis in perm)),)
@@ -366,8 +366,9 @@ def _windows(
 
 
 def _window(extent: Extent, kernel: Extent, stride: int, pads: int, dilation: int, dims: Dims) -> Extent:
-    _need(isinstance(kernel, int), "a kernel must be of fixed size, got {}", kernel)
-    reach = dilation * (kernel - 1) + 1 - pads  # pyright: ignore[reportOperatorIssue]
+    if not isinstance(kernel, int):
+        raise IrError(f"a kernel must be of fixed size, got {_name(kernel)}")
+    reach = dilation * (kernel - 1) + 1 - pads
     if isinstance(extent, int):
         _need(extent >= reach, "a window of {} does not fit into {}", reach, extent)
         return (extent - reach) // stride + 1

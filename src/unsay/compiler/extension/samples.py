@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,7 @@ def inputs_of(graph: Graph, domain: Domain, seed: int) -> tuple[Arrays, Arrays]:
 
 
 def _array(value: Value, domain: Domain, random: np.random.Generator) -> Array:
-    shape: Any = value.type.dims
+    shape = tuple(int(str(extent)) for extent in value.type.dims)
     if value.type.dtype in CONCRETE:
         return random.integers(0, 2, shape).astype(CONCRETE[value.type.dtype])
     if domain is FIELD:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,7 +44,7 @@ def remove(rows: Sequence[Row]) -> None:
 
 
 @contextmanager
-def entered(rows: Sequence[Row]) -> Iterator[None]:
+def entered(rows: Sequence[Row]) -> Generator[None]:
     """The tables with some rows more, for a while."""
     enter(rows)
     try:

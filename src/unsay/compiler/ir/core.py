@@ -112,7 +112,7 @@ class Graph:
         self.dims = {dim.name: dim for dim in dims}
         self.constraints = tuple(constraints)
         self.sema = dict(sema or {})
-        self.location = (0, 0)
+        self.location: tuple[int, int] = (0, 0)
         self.operations: list[Operation] = []
         self._names: set[str] = set()
 

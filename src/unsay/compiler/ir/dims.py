@@ -82,12 +82,21 @@ def _term(monomial: Monomial, coefficient: int) -> str:
     return f" {'-' if coefficient < 0 else '+'} {'*'.join(factors)}"
 
 
+_MOST_TERMS = 256
+_MOST_FACTORS = 16
+
+
 def formula(terms: Iterable[tuple[Monomial, int]]) -> Formula:
-    """The normal form of a sum; dimensions first, in the order of their names, the constant last."""
+    """The normal form of a sum; dimensions first, in the order of their names, the constant last.
+
+    Raises IrError if it is larger than any that a shape needs, so that formulas of formulas cannot grow without end.
+    """
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         key = tuple(sorted(monomial, key=lambda dim: dim.name))
         total[key] = total.get(key, 0) + coefficient
+        if len(total) > _MOST_TERMS or len(key) > _MOST_FACTORS:
+            raise IrError(f"a formula of more than {_MOST_TERMS} terms, or of more than {_MOST_FACTORS} factors in one")
     ordered = sorted(total.items(), key=lambda item: (-len(item[0]), [dim.name for dim in item[0]]))
     return Formula(tuple((monomial, coefficient) for monomial, coefficient in ordered if coefficient))
 

@@ -11,11 +11,12 @@ from typing import TypeAlias
 import numpy as np
 
 from unsay.compiler.dialect.domains import FLOAT, Array, Domain
+from unsay.compiler.dialect.invariants import broken
 from unsay.compiler.dialect.semantics import SEMANTICS
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.dims import Dim
 from unsay.compiler.ir.specialise import at_sizes
-from unsay.errors import IrError, RequestError
+from unsay.errors import InvariantError, IrError, RequestError
 
 Arrays: TypeAlias = Mapping[str, Array]
 Step: TypeAlias = tuple[Operation, list[Array], list[Array]]
@@ -24,12 +25,17 @@ _ROWS = "rows"
 """The input that says which rows `select_rows` takes."""
 
 
-def evaluate(graph: Graph, inputs: Arrays, weights: Arrays, domain: Domain = FLOAT) -> list[Array]:
+def evaluate(
+    graph: Graph, inputs: Arrays, weights: Arrays, domain: Domain = FLOAT, *, checked: bool = False
+) -> list[Array]:
     """The operands of `output`, in order. Inputs by the names of `input`; for a step `tokens` [T] and `rows` [R].
 
-    Raises RequestError where an array is missing or does not fit, or sizes break a range or a constraint.
+    Raises RequestError where an array is missing or does not fit, or sizes break a range or a constraint; when
+    `checked`, InvariantError at the first operation whose results break an invariant of its row.
     """
-    for operation, operands, _ in trace(graph, inputs, weights, domain):
+    for operation, operands, results in trace(graph, inputs, weights, domain):
+        if checked and (invariant := broken(operation, operands, results)):
+            raise InvariantError(f"{operation!r} at {operation.location[0]}:{operation.location[1]} breaks {invariant}")
         if operation.kind == "output":
             types = [value.type for value in operation.operands]
             return [domain.leave(array, kind.dtype) for array, kind in zip(operands, types, strict=True)]

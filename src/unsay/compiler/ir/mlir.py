@@ -96,8 +96,9 @@ def _attribute(value: Attribute) -> str:
 
 
 def _list(items: tuple[int, ...] | tuple[float, ...] | tuple[str, ...]) -> str:
-    if items and isinstance(items[0], str):
-        return f"[{', '.join(_string(str(item)) for item in items)}]"
+    """Numbers in an array, strings one by one; so too what has infinities, which xDSL has no array of."""
+    if any(isinstance(item, str) or item - item != 0 for item in items):
+        return f"[{', '.join(map(_attribute, items))}]"
     kind = "f64" if items and isinstance(items[0], float) else "i64"
     numbers = ", ".join(_number(item) for item in items if not isinstance(item, str))
     return f"array<{kind}{': ' if numbers else ''}{numbers}>"

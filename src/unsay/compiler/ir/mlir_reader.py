@@ -13,24 +13,21 @@ from dataclasses import dataclass
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
 from unsay.compiler.ir.mlir import BUILTIN, Attribute
 from unsay.compiler.ir.parser import parse
-from unsay.compiler.ir.tokens import Tokens
+from unsay.compiler.ir.tokens import Tokens, grammar
 from unsay.compiler.ir.types import DEVICES, DTYPES, ROW, Extent, TensorType, fits_layout, is_layout
 from unsay.errors import IrError
 
 _DTYPES = {name: dtype for dtype, name in BUILTIN.items()}
 
-_TOKEN = re.compile(
-    r"""(?P<space>(?:[ \t\r\n]|//[^\n]*)+)
-      | (?P<value>%[A-Za-z0-9_$.\-]+)
-      | (?P<hex>0x[0-9A-Fa-f]+)
-      | (?P<shape>(?:[0-9]+x|\?x)+)
-      | (?P<float>-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?)
-      | (?P<int>-?[0-9]+)
-      | (?P<string>"(?:[^"\\\n]|\\.)*")
-      | (?P<name>[A-Za-z_!][A-Za-z0-9_$.]*)
-      | (?P<mark>->|[(){}\[\]<>=:,])
-    """,
-    re.VERBOSE,
+_LANGUAGE = grammar(
+    ("value", r"%[A-Za-z0-9_$.\-]+"),
+    ("hex", r"0x[0-9A-Fa-f]{16}"),
+    ("shape", r"(?:[0-9]+x|\?x)+"),
+    ("float", r"-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?"),
+    ("int", r"-?[0-9]+"),
+    ("string", r'"(?:[^"\\\n]|\\.)*"'),
+    ("name", r"[A-Za-z_!][A-Za-z0-9_$.]*"),
+    ("mark", r"->|[(){}\[\]<>=:,]"),
 )
 
 
@@ -61,7 +58,7 @@ class _RawType:
 
 class _Reader(Tokens):
     def __init__(self, text: str) -> None:
-        super().__init__(text, _TOKEN)
+        super().__init__(text, _LANGUAGE)
         self._values: dict[str, Value] = {}
 
     def module(self) -> Graph:
@@ -214,7 +211,7 @@ class _Reader(Tokens):
         if self.accept("{"):
             return self._dictionary()
         if self.accept("["):
-            return tuple(self.list(lambda: self._text_of(self.take("string").text), "]"))
+            return tuple(self.list(self._item, "]"))  # pyright: ignore[reportReturnType]
         if self.accept("array"):
             return self._array()
         if self.at("true") or self.at("false"):
@@ -222,6 +219,9 @@ class _Reader(Tokens):
         if self.token.kind == "string":
             return self._text_of(self.advance().text)
         return self._number()
+
+    def _item(self) -> int | float | str:
+        return self._text_of(self.advance().text) if self.token.kind == "string" else self._number()
 
     def _array(self) -> tuple[int, ...] | tuple[float, ...]:
         self.expect("<")

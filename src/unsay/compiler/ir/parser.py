@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 
 from unsay.compiler.ir import dims as formulas
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
 from unsay.compiler.ir.dims import RELATIONS, Constraint, Formula
-from unsay.compiler.ir.tokens import Token, Tokens
+from unsay.compiler.ir.tokens import Token, Tokens, grammar
 from unsay.compiler.ir.types import DEVICES, DTYPES, ROW, Dim, Extent, TensorType, fits_layout, is_layout
+from unsay.errors import IrError
 
-_TOKEN = re.compile(
-    r"""(?P<space>(?:[ \t\r\n]|//[^\n]*)+)
-      | (?P<value>%[A-Za-z0-9_.\-]+)
-      | (?P<float>-inf(?![A-Za-z0-9_.\-])|-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))
-      | (?P<int>-?[0-9]+)
-      | (?P<string>"(?:[^"\\\n]|\\.)*")
-      | (?P<name>[A-Za-z_][A-Za-z0-9_.\-]*)
-      | (?P<mark>\.\.|==|!=|<=|>=|[(){}\[\]<>=:,+*%\-])
-    """,
-    re.VERBOSE,
+_LANGUAGE = grammar(
+    ("value", r"%[A-Za-z0-9_.\-]+"),
+    ("float", r"-inf(?![A-Za-z0-9_.\-])|-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)"),
+    ("int", r"-?[0-9]+"),
+    ("string", r'"(?:[^"\\\n]|\\.)*"'),
+    ("name", r"[A-Za-z_][A-Za-z0-9_.\-]*"),
+    ("mark", r"\.\.|==|!=|<=|>=|[(){}\[\]<>=:,+*%\-]"),
 )
 
 
@@ -31,7 +28,7 @@ def parse(text: str) -> Graph:
 
 class _Parser(Tokens):
     def __init__(self, text: str) -> None:
-        super().__init__(text, _TOKEN)
+        super().__init__(text, _LANGUAGE)
         self._values: dict[str, Value] = {}
         self._graph = Graph("", ())
 
@@ -96,10 +93,14 @@ class _Parser(Tokens):
 
     def _formula(self) -> Formula:
         """`['-'] term {('+' | '-') term}`; a minus may be part of the number after it."""
-        total = self._term()
-        while self.at("+") or self.at("-") or (self.token.kind == "int" and self.token.text.startswith("-")):
-            self.accept("+")
-            total += self._term()
+        start = self.token.start
+        try:
+            total = self._term()
+            while self.at("+") or self.at("-") or (self.token.kind == "int" and self.token.text.startswith("-")):
+                self.accept("+")
+                total += self._term()
+        except IrError as error:
+            raise error if error.line else IrError(error.message, *self.location(start)) from error
         return total
 
     def _term(self) -> Formula:

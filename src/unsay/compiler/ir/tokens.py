@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from unsay.errors import IrError
 
@@ -15,9 +15,16 @@ _ARTICLES = {"name": "a name", "value": "a value", "int": "a number or a string"
 _Item = TypeVar("_Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """`kind` is the name of the group of the grammar that matched."""
+_SPACE = r"(?>(?:[ \t\r\n]+|//[^\n]*)*)"
+
+
+def grammar(*kinds: tuple[str, str]) -> re.Pattern[str]:
+    """The tokens of a language: (kind, regular expression), tried in order, each after spaces and comments."""
+    return re.compile(f"{_SPACE}(?:{'|'.join(f'(?P<{kind}>{expression})' for kind, expression in kinds)})")
+
+
+class Token(NamedTuple):
+    """`kind` is that of the expression of the grammar that matched."""
 
     kind: str
     text: str
@@ -25,29 +32,33 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a text, from left to right. Groups of `grammar` are kinds; those of kind space are left out."""
+    """The tokens of a text, from left to right."""
 
-    def __init__(self, text: str, grammar: re.Pattern[str]) -> None:
+    def __init__(self, text: str, language: re.Pattern[str]) -> None:
         self._text = text
-        self._tokens = self._scan(grammar)
+        self._line_ends = [place for place, character in enumerate(text) if character == "\n"]
+        self._tokens = self._scan(language)
         self._next = 0
 
-    def _scan(self, grammar: re.Pattern[str]) -> list[Token]:
+    def _scan(self, language: re.Pattern[str]) -> list[Token]:
         tokens: list[Token] = []
-        start = 0
-        while start < len(self._text):
-            match = grammar.match(self._text, start)
-            if match is None:
-                self.fail(f"no token begins with {self._text[start]!r}", start)
+        end = 0
+        for match in language.finditer(self._text):
+            if match.start() != end:
+                break
             kind = match.lastgroup or ""
-            if kind != "space":
-                tokens.append(Token(kind, match[0], start))
-            start = match.end()
-        return [*tokens, Token("end", "end of text", len(self._text))]
+            tokens.append(Token(kind, match[kind], match.start(kind)))
+            end = match.end()
+        rest = re.compile(_SPACE).match(self._text, end)
+        start = rest.end() if rest else end
+        if start < len(self._text):
+            self.fail(f"no token begins with {self._text[start]!r}", start)
+        return [*tokens, Token("end", "end of text", start)]
 
     def location(self, start: int) -> tuple[int, int]:
         """Line and column of a place in the text."""
-        return self._text.count("\n", 0, start) + 1, start - self._text.rfind("\n", 0, start)
+        line = bisect_left(self._line_ends, start)
+        return line + 1, start - (self._line_ends[line - 1] if line else -1)
 
     def fail(self, message: str, start: int) -> NoReturn:
         """Raise IrError that points at a place in the text."""
