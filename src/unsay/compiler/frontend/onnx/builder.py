@@ -68,11 +68,13 @@ class Builder:
 
     def emit(self, kind: str, *operands: Value, **attributes: AttributeValue) -> Value:
         """Add an operation of one result; raises IrError where the operands do not fit."""
-        return self._keep(ops.emit(self.graph, kind, *operands, name=self._base, **attributes))
+        return self._keep(ops.emit(self.graph, kind, *operands, name=self._base, before=None, **attributes))
 
     def declare(self, kind: str, *operands: Value, type: TensorType, **attributes: AttributeValue) -> Value:
         """Add an operation whose result is declared."""
-        return self._keep(ops.declare(self.graph, kind, *operands, name=self._base, type=type, **attributes))
+        return self._keep(
+            ops.declare(self.graph, kind, *operands, name=self._base, type=type, before=None, **attributes)
+        )
 
     def _keep(self, made: Value) -> Value:
         """No tensor is larger than one of a file may be."""

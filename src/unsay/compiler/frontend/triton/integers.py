@@ -77,7 +77,7 @@ def _for_programs(kernel: Kernel, op: Op, function: np.ufunc, *parts: Index) -> 
 def divide(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
     a, by = _quotient(operands)
     whole, rest = _divided(a.value, by)
-    if rest is not None and 0 <= rest.low <= rest.high < by:
+    if 0 <= rest.low <= rest.high < by:
         return checked(op, whole, a)
     return _for_programs(kernel, op, np.floor_divide, a, Index(Affine(by))) or _refuse(f"({a.value}) / {by}")
 
@@ -86,7 +86,7 @@ def remainder(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
     """What is below the divisor already is left as it is: the rest is noted in `below`."""
     a, by = _quotient(operands)
     _, rest = _divided(a.value, by)
-    if rest is not None and 0 <= rest.low <= rest.high < by:
+    if 0 <= rest.low <= rest.high < by:
         return checked(op, rest, a)
     found = _for_programs(kernel, op, np.remainder, a, Index(Affine(by)))
     return found or Index(a.value, (*a.below, Affine(by - 1) - a.value))

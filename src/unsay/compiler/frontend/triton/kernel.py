@@ -8,7 +8,7 @@ on without it, so that all of it is named at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
@@ -104,7 +104,7 @@ class Kernel:
         return self._num_symbols
 
     @contextmanager
-    def guarded(self, terms: Sequence[Affine]) -> Iterator[None]:
+    def guarded(self, terms: Sequence[Affine]) -> Generator[None]:
         """What holds in the body of a loop: loads and stores happen only where every term is >= 0."""
         self.guards.extend(terms)
         try:
@@ -113,7 +113,7 @@ class Kernel:
             del self.guards[len(self.guards) - len(terms) :]
 
     @contextmanager
-    def entered(self, op: Op) -> Iterator[None]:
+    def entered(self, op: Op) -> Generator[None]:
         """In the body of a function that is called; a function in its own body is refused."""
         if op in self._calls:
             raise RefusalError("calls itself")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -165,7 +166,7 @@ def _dot(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
     return kernel.tiles.apply("add", kernel.data(onto, dtype), kernel.data(product, dtype))
 
 
-def _exchange(position: int, summed: Symbol):
+def _exchange(position: int, summed: Symbol) -> Callable[[Symbol], Symbol]:
     return lambda symbol: summed if symbol.kind == "axis" and symbol.index == position else symbol
 
 

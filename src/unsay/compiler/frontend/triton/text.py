@@ -21,11 +21,15 @@ from unsay.errors import IrError
 MAX_DEPTH = 32
 
 _SPACE = re.compile(r"(?:\s|//[^\n]*)+")
+_BLANK = " \n\t\r/"
 _VALUE = re.compile(r"%[A-Za-z0-9_$.\-]+(?:#[0-9]+)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?)?)")
 _EXTENT = re.compile(r"([0-9]+)x")
+_PLAIN_TYPE = re.compile(
+    r"(?:tensor<(?:[0-9]+x)+(?:!tt\.ptr<[a-z0-9]+>|[a-z0-9]+)>|!tt\.ptr<[a-z0-9]+>|[a-z]+[0-9]+)(?![\w<])"
+)
 _LABEL = re.compile(r"\^[A-Za-z0-9_$.\-]+")
 
 _FLOAT_BITS = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}
@@ -113,6 +117,7 @@ class _Reader:
         self._text = text
         self._position = 0
         self._scopes: list[dict[str, Value]] = [{}]
+        self._types: dict[str, Type] = {}
         self._skip()
 
     def end(self) -> None:
@@ -307,6 +312,19 @@ class _Reader:
         return takes, gives
 
     def _type(self) -> Type:
+        """A type; one spelled as another before it is looked up, since a kernel has few."""
+        match = _PLAIN_TYPE.match(self._text, self._position)
+        known = None if match is None else self._types.get(match[0])
+        if known is None or match is None:
+            known = self._new_type()
+            if match is not None:
+                self._types[match[0]] = known
+            return known
+        self._position = match.end()
+        self._skip()
+        return known
+
+    def _new_type(self) -> Type:
         if self._accept_word("tensor"):
             self._expect("<")
             shape: list[int] = []
@@ -404,7 +422,9 @@ class _Reader:
             self._fail(f"expected {mark!r}, found {self._found()}")
 
     def _skip(self) -> None:
-        if match := _SPACE.match(self._text, self._position):
+        if self._text[self._position : self._position + 1] in _BLANK and (
+            match := _SPACE.match(self._text, self._position)
+        ):
             self._position = match.end()
 
     def _found(self) -> str:

@@ -105,7 +105,7 @@ class Tiles:
 
     def emit(self, kind: str, *operands: Value, **attributes: AttributeValue) -> Value:
         """One operation on whole tensors."""
-        return ops.emit(self.graph, kind, *operands, name=kind, **attributes)
+        return ops.emit(self.graph, kind, *operands, name=kind, before=None, **attributes)
 
     def reshape(self, x: Value, dims: Sequence[int]) -> Value:
         """x in another shape."""
@@ -411,8 +411,7 @@ _NUMPY: dict[str, Callable[..., object]] = {
     "minimum": np.minimum, "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "floor": np.floor, "tanh": np.tanh, "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
     "equal": np.equal, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
-    "greater_equal": np.greater_equal, "relu": lambda x: np.maximum(x, 0), "select": np.where,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
+    "greater_equal": np.greater_equal, "select": np.where,
 }  # fmt: skip
 
 
@@ -435,8 +434,8 @@ def _compute_edge(kind: str, edges: Sequence[Edge]) -> Edge:
     for position, edge in enumerate(edges):
         if edge is not None and (known := _absorbed(kind, position, edge)) is not None:
             return known
-    if kind == "select" and edges[0] is not None:
-        return edges[1] if edges[0] else edges[2]
+    if kind == "select" and (edges[0] is not None or edges[1] == edges[2]):
+        return edges[2] if edges[0] is False else edges[1]
     return None
 
 
