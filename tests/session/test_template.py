@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
+@functools.cache
 def template(source: str | None) -> ChatTemplate:
     return ChatTemplate(tiny_spec(chat_template=source))
 
@@ -125,6 +127,12 @@ HOSTILE = {
     "raises nothing": "{{ raise_exception() }}",
     "raises much": "{{ raise_exception(1, messages) }}",
     "raises": "{{ raise_exception('no system role') }}",
+    "doubles a list": "{% set n = namespace(x=[1]) %}"
+    "{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
+    "nests a list in itself": "{% set n = namespace(x=[1]) %}"
+    "{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x | tojson }}",
+    "adds in turns": "{% set a = [1] %}" + "{% set b = a + a %}{% set a = b + b %}" * 40 + "{{ a | length }}",
+    "escapes escapes": "{{ '\"' " + "| tojson " * 500 + "}}",
 }
 
 
@@ -199,8 +207,18 @@ FATAL = {
 """Each of these once ended the process, took gigabytes, or came out as another error than TemplateError."""
 
 
+def test_a_template_that_had_to_be_ended_may_be_used_again() -> None:
+    source = (
+        "{% set n = namespace(x=[1]) %}{% for m in messages %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x | length }}"
+    )
+    chat = template(source)
+    with pytest.raises(TemplateError, match="processor time"):
+        chat.spans([user("hi")] * 60, False)
+    assert joined(chat.spans([user("hi")] * 3, False)) == "8"
+
+
 @pytest.mark.parametrize("name", FATAL)
-def test_what_fuel_does_not_pay_for_is_refused(name: str) -> None:
+def test_what_fuel_does_not_pay_for_ends_in_an_error_too(name: str) -> None:
     start = time.process_time()
     with pytest.raises(TemplateError):
         template(FATAL[name]).spans([user("hi")], True)
@@ -218,7 +236,7 @@ def test_namespaces_and_json_as_real_templates_use_them() -> None:
 
 def test_a_long_message_buys_no_fuel_to_overflow_the_stack() -> None:
     nest = "{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}" * 40
-    with pytest.raises(TemplateError, match="fuel"):
+    with pytest.raises(TemplateError, match="fuel|processor time"):
         template("{% set n = namespace(x=[]) %}" + nest + "{{ n.x }}").spans([user("x" * 2_000_000)], False)
 
 

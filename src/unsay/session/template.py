@@ -2,29 +2,26 @@
 
 A template is a program from a stranger, and a message is text from another. So that neither can do harm:
 
-- The template gets fuel (every operation and every byte it makes costs some), no loader, immutable arguments, and runs
-  on a thread with a deep stack, since parsing recurses as deep as the template is long. What fuel does not pay for is
-  refused before it runs (`_refuse`): widths and indents of any size, and namespaces that hold themselves, which end the
-  process when printed.
+- The template gets fuel (every operation and every byte it makes costs some), no loader and immutable arguments. One
+  that only says what comes before and after each message (`_is_tame`) runs here; any other in a process of its own
+  (sandbox.py), since fuel does not pay for all that a program can do.
 - Text of a message can never become a control token: the spans returned say which text is the template's own.
   They are found by rendering with random marks around every content, which nobody can have written beforehand.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TypeVar
-
-import minijinja
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from unsay.errors import RequestError, TemplateError
 from unsay.image import VocabSpec
+from unsay.session.sandbox import Sandbox
+from unsay.session.template_program import compiled, reason, render
 from unsay.session.tokenizer import check_text
 
 PLAIN_TEMPLATE = (
@@ -37,19 +34,19 @@ MAX_TEMPLATE_BYTES = 65536
 _FUEL = 200_000
 """And one more for each character of the messages, up to the most. Templates need hundreds, and 1 for 20 bytes."""
 _MOST_FUEL = 1_000_000
-"""Enough to nest values 118,000 deep, which the stack can hold: 64 MB take between 100,000 and 400,000 levels."""
-_STACK_BYTES = 128 << 20
-_LARGEST_INDENT = 16
-_MOST_JOINS = 1000
-"""Uses of `+` and `~`: a chain of 15,000 took 17 s to compile, in quadratic time. Long templates have 300."""
+_MOST_TAME_BYTES = 4096
+"""Nested as deep as it is long, it still fits any stack."""
+_TAG = re.compile(r"\{[{%#].*?[}%#]\}", re.DOTALL)
+_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_TAME_TAG = re.compile(
+    r"\{%[-+]?\s*(for \w+ in messages(\[\d*:\d*\])?|(el)?if [\w\s.<>=!\[\]]+|else|endif|endfor)\s*[-+]?%\}"
+    r"|\{\{[-+]?([\w\s.+\[\]]|\|\s*trim\b)*[-+]?\}\}"
+)
 _VISIBLE = re.compile(r"\S")
-_FORMATTING = re.compile(r"\.\s*(format(?:_map)?)\b")
-_NAMESPACE = re.compile(r"\{%[-+]?\s*set\s+(\w+)\s*=\s*namespace\s*\(")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 Span = tuple[str, bool]
 Message = Mapping[str, object]
-T = TypeVar("T")
 
 
 class ChatTemplate:
@@ -60,7 +57,6 @@ class ChatTemplate:
         size = len(source.encode("utf-8", errors="replace"))
         if size > MAX_TEMPLATE_BYTES:
             raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
-        _refuse(source)
         self._is_plain = spec.chat_template is None
         self._special = _special_names(spec)
         self._constants = {
@@ -68,12 +64,8 @@ class ChatTemplate:
             "eos_token": _token_text(spec, spec.eos_id),
             "tools": None,
             "documents": None,
-            "raise_exception": _raise_exception,
         }
-        self._lock = threading.Lock()
-        self._environment = minijinja.Environment(trim_blocks=True, lstrip_blocks=True)
-        self._environment.add_filter("tojson", _to_json)
-        _on_deep_stack(lambda: self._environment.add_template("chat", source))
+        self._runner = _TameTemplate(source) if _is_tame(source) else Sandbox(source)
 
     @property
     def is_plain(self) -> bool:
@@ -124,12 +116,27 @@ class ChatTemplate:
         size = sum(len(message["content"]) for message in messages)
         values = {
             **self._constants,
-            "messages": tuple(MappingProxyType(message) for message in messages),
+            "messages": list(messages),
             "add_generation_prompt": add_generation_prompt,
+            "fuel": min(_FUEL + size, _MOST_FUEL),
         }
+        return self._runner.render(values)
+
+
+class _TameTemplate:
+    """A template that may run in this process."""
+
+    def __init__(self, source: str) -> None:
+        self._lock = threading.Lock()
+        self._environment = compiled(source)
+
+    def render(self, values: dict[str, Any]) -> str:
+        """As `Sandbox.render`."""
         with self._lock:
-            self._environment.fuel = min(_FUEL + size, _MOST_FUEL)
-            return _on_deep_stack(lambda: self._environment.render_template("chat", **values))
+            try:
+                return render(self._environment, values)
+            except Exception as error:  # noqa: BLE001  what minijinja raises has no class of its own
+                raise TemplateError(f"the chat template of the model failed: {reason(error)}") from None
 
 
 def _wrap(content: str, mark: str) -> str:
@@ -156,59 +163,18 @@ def _special_names(spec: VocabSpec) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 
 
-def _refuse(source: str) -> None:
-    """Raise TemplateError for what fuel cannot stop. Errs on the safe side: it reads words and not the language.
+def _is_tame(source: str) -> bool:
+    """Whether no value can depend on itself: names are bound by loops over messages alone, and nothing is called.
 
-    A namespace can hold itself only if it is named without a dot behind it, in whatever place.
+    Then a value is as long as source and messages allow, and no longer. Errs on the safe side: it reads words.
     """
-    if found := _FORMATTING.search(source):
-        raise TemplateError(f"the chat template calls .{found[1]}(), whose widths have no bound; it is not allowed")
-    if (joins := source.count("+") + source.count("~")) > _MOST_JOINS:
-        raise TemplateError(f"the chat template has {joins} of `+` and `~`; at most {_MOST_JOINS} are allowed")
-    names = _NAMESPACE.findall(source)
-    if len(re.findall(r"\bnamespace\b(?!\s*\.)", _NAMESPACE.sub("", source))):
-        raise TemplateError("the chat template uses namespace() other than as {% set NAME = namespace(...) %}")
-    for name in sorted(set(names)):
-        if re.search(rf"\b{name}\b(?!\s*\.)", _NAMESPACE.sub("", source)):
-            raise TemplateError(f"the chat template hands on the namespace {name}; only its fields may be used")
-
-
-def _to_json(value: object, indent: int | None = None, ensure_ascii: bool = False) -> str:
-    if indent is not None and not 0 <= indent <= _LARGEST_INDENT:
-        raise ValueError(f"tojson with an indent of {indent}; it must be in 0..{_LARGEST_INDENT}")
-    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
+    tags = _TAG.findall(source)
+    return (
+        len(source.encode()) <= _MOST_TAME_BYTES
+        and len(tags) == len(re.findall(r"\{[{%#]", source))
+        and all(_TAME_TAG.fullmatch(_STRING.sub("", tag)) for tag in tags)
+    )
 
 
 def _token_text(spec: VocabSpec, token_id: int | None) -> str:
     return "" if token_id is None else spec.tokens[token_id]
-
-
-def _raise_exception(*reasons: object) -> str:
-    raise ValueError(*reasons)
-
-
-_stack_size_lock = threading.Lock()
-
-
-def _on_deep_stack(work: Callable[[], T]) -> T:
-    """Run `work` on a thread of its own with a stack no template of the allowed size can overflow."""
-    results: list[T] = []
-    errors: list[str] = []
-
-    def body() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # noqa: BLE001  what a template does to our objects raises anything
-            errors.append((str(error) or type(error).__name__).split("\n", 1)[0])
-
-    with _stack_size_lock:
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            thread = threading.Thread(target=body, name="unsay-template")
-            thread.start()
-        finally:
-            threading.stack_size(before)
-    thread.join()
-    if errors:
-        raise TemplateError(f"the chat template of the model failed: {errors[0]}")
-    return results[0]
