@@ -66,6 +66,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         path = Path(args.target)
         graph = read_graph(path)
         try:
+            yield from _decided(_sizes(graph))
             yield from _passes(graph, args.passes or [_pipeline_of(graph)])
         except IrError as error:
             raise in_file(path, error) from error
@@ -78,6 +79,13 @@ def _independent(passes: list[str] | None) -> list[Obligation]:
     from unsay.compiler.verify import obligation, rules
 
     return rules.obligations(passes) if passes else [*rules.obligations(), *obligation.obligations()]
+
+
+def _sizes(graph: Graph) -> list[Obligation]:
+    """T0 of the graph."""
+    from unsay.compiler.verify import shapes
+
+    return shapes.obligations(graph)
 
 
 def _model(args: argparse.Namespace) -> Iterator[Row]:
@@ -93,6 +101,8 @@ def _model(args: argparse.Namespace) -> Iterator[Row]:
     with progress_bars() as progress:
         loaded = load(hub.resolve(args.target, progress))
     graph = to_graph(loaded)
+    if not args.passes:
+        yield from _decided(_sizes(graph))
     known = [step.name for step in find_passes(args.passes or [])]
     yield from (row for row in _passes(graph, ["step"]) if row.obligation in known or not known)
     if not args.passes:

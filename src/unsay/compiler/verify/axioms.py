@@ -25,6 +25,7 @@ from unsay.compiler.verify.equations import Builder, Equation
 from unsay.compiler.verify.terms import Term
 
 Keeps: TypeAlias = Literal["bits", "reals", "rounded", "nothing"]
+WEAKER: tuple[Keeps, ...] = ("bits", "reals", "rounded", "nothing")
 
 
 class Rule(Protocol):

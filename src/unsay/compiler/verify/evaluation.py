@@ -34,6 +34,11 @@ def evaluate_terms(roots: Sequence[Term], leaves: Mapping[int, Meant], domain: D
     return [values[root.number] for root in roots]
 
 
+def parts_of(value: Meant) -> list[Array]:
+    """The arrays of a value."""
+    return [*value] if type(value) is tuple else [value]
+
+
 def _by_table(term: Term, operands: Sequence[Array], domain: Domain, **changed: str) -> Array:
     """The result by SEMANTICS, rounded to its element type; `changed` attributes are put in place of the term's."""
     operation = as_operation(term, changed)

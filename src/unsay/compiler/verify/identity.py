@@ -12,7 +12,7 @@ import numpy as np
 
 from unsay.compiler.dialect.domains import FIELD, PRIME, Array
 from unsay.compiler.verify.axioms import Axiom
-from unsay.compiler.verify.evaluation import Meant, evaluate_terms
+from unsay.compiler.verify.evaluation import Meant, evaluate_terms, parts_of
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.scopes import SCOPES
 from unsay.compiler.verify.small_scope import sides_at
@@ -59,4 +59,5 @@ def _residues(shape: tuple[int, ...], random: np.random.Generator) -> Array:
 
 
 def _flat(value: Meant) -> Array:
-    return np.concatenate([part.reshape(-1) for part in value]) if isinstance(value, tuple) else value
+    parts = parts_of(value)
+    return parts[0] if len(parts) == 1 else np.concatenate([part.reshape(-1) for part in parts])

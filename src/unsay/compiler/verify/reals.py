@@ -8,8 +8,10 @@ Functions are unknown: a variable for every argument, so that what is proved doe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ import numpy as np
 from unsay.compiler.dialect.domains import Array, Domain, Number, is_concrete
 from unsay.compiler.verify.smt import Term, z3
 from unsay.isa.formats import QUANT_BLOCK, DType
+
+_BOOLS: Any = (bool, np.bool_)
 
 
 class RealDomain(Domain):
@@ -40,7 +44,7 @@ class RealDomain(Domain):
     def apply(self, function: str, x: Array) -> Array:
         if function.startswith("round_"):
             return self._blocks(function, x)
-        return _each(lambda item: self._function(function, item), x)
+        return _each(partial(self._function, function), x)
 
     def _function(self, function: str, item: Any) -> Any:
         """A variable for the function of what the item's normal form is, the same each time it is met."""
@@ -69,7 +73,7 @@ class RealDomain(Domain):
 
     def sub(self, a: Number, b: Number) -> Array:
         a, b = self._pair(a, b)
-        return a - b if is_concrete(a) else _each(lambda x, y: x if _is_infinite(x) else x - y, a, b)
+        return a - b if is_concrete(a) else _each(_difference, a, b)
 
     def pow(self, a: Array, b: Array) -> Array:
         """Some function, but for the exponents 1, 2, 1/2, -1/2 and -1."""
@@ -83,7 +87,11 @@ class RealDomain(Domain):
 
     def compare(self, relation: str, a: Number, b: Number) -> Array:
         a, b = self._pair(a, b)
-        return super().compare(relation, a, b) if is_concrete(a) else _each(_COMPARE[relation], a, b)
+        return (
+            super().compare(relation, a, b)
+            if is_concrete(a)
+            else _each(partial(_infinite_compare, _COMPARE[relation]), a, b)
+        )
 
     def logical(self, connective: str, *operands: Array) -> Array:
         return _each(_LOGICAL[connective], *operands)
@@ -97,14 +105,31 @@ class RealDomain(Domain):
         return np.asarray(result, object)
 
 
-_POWERS: dict[Fraction, Any] = {
-    Fraction(1): lambda x, _: x,
-    Fraction(2): lambda x, _: x * x,
-    Fraction(-1): lambda x, _: 1 / x,
-    Fraction(1, 2): lambda _, root: root,
-    Fraction(-1, 2): lambda _, root: 1 / root,
-}
-_ROOTS = (_POWERS[Fraction(1, 2)], _POWERS[Fraction(-1, 2)])
+def _itself(x: Any, _root: Any) -> Any:
+    return x
+
+
+def _square(x: Any, _root: Any) -> Any:
+    return x * x
+
+
+def _inverse(x: Any, _root: Any) -> Any:
+    return 1 / x
+
+
+def _root(_x: Any, root: Any) -> Any:
+    return root
+
+
+def _inverse_root(_x: Any, root: Any) -> Any:
+    return 1 / root
+
+
+_POWERS: dict[Fraction, Callable[[Any, Any], Any]] = {
+    Fraction(1): _itself, Fraction(2): _square, Fraction(-1): _inverse, Fraction(1, 2): _root,
+    Fraction(-1, 2): _inverse_root,
+}  # fmt: skip
+_ROOTS = (_root, _inverse_root)
 
 
 def variables(name: str, shape: Sequence[int], dtype: DType = DType.F32) -> Array:
@@ -125,8 +150,12 @@ def _each(function: Any, *arrays: Array) -> Array:
     return made
 
 
+def _difference(a: Any, b: Any) -> Any:
+    return a if _is_infinite(a) else a - b
+
+
 def _real(value: Any) -> Any:
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, _BOOLS):
         return bool(value)
     if math.isinf(value):
         return float(value)
@@ -147,33 +176,38 @@ def _is_infinite(value: Any) -> bool:
 
 
 def _if(condition: Any, a: Any, b: Any) -> Any:
-    if isinstance(condition, bool | np.bool_):
+    if isinstance(condition, _BOOLS):
         return a if condition else b
     return z3.If(condition, _term(a), _term(b))
 
 
-def _compared(relation: str) -> Any:
+def _infinite_compare(relation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """-inf is less than every real, and equal to itself."""
-    concrete, symbolic = _RELATIONS[relation]
-
-    def compare(a: Any, b: Any) -> Any:
-        if _is_infinite(a) or _is_infinite(b):
-            return concrete(a if _is_infinite(a) else 0.0, b if _is_infinite(b) else 0.0)
-        return symbolic(_term(a), _term(b))
-
-    return compare
+    if _is_infinite(a) or _is_infinite(b):
+        return relation(a if _is_infinite(a) else 0.0, b if _is_infinite(b) else 0.0)
+    return relation(_term(a), _term(b))
 
 
-_RELATIONS: dict[str, tuple[Any, Any]] = {
-    "equal": (lambda a, b: a == b, lambda a, b: a == b),
-    "less": (lambda a, b: a < b, lambda a, b: a < b),
-    "less_equal": (lambda a, b: a <= b, lambda a, b: a <= b),
-    "greater": (lambda a, b: a > b, lambda a, b: a > b),
-    "greater_equal": (lambda a, b: a >= b, lambda a, b: a >= b),
-}
-_COMPARE = {relation: _compared(relation) for relation in _RELATIONS}
-_LOGICAL: dict[str, Any] = {
-    "and": lambda a, b: a and b if isinstance(a, bool | np.bool_) else z3.And(a, b),
-    "or": lambda a, b: a or b if isinstance(a, bool | np.bool_) else z3.Or(a, b),
-    "not": lambda a: not a if isinstance(a, bool | np.bool_) else z3.Not(a),
-}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "equal": operator.eq, "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge,
+}  # fmt: skip
+
+
+def _and(a: Any, b: Any) -> Any:
+    return z3.And(_condition(a), _condition(b))
+
+
+def _or(a: Any, b: Any) -> Any:
+    return z3.Or(_condition(a), _condition(b))
+
+
+def _not(a: Any) -> Any:
+    return z3.Not(_condition(a))
+
+
+def _condition(value: Any) -> Term:
+    return z3.BoolVal(bool(value)) if isinstance(value, _BOOLS) else value
+
+
+_LOGICAL: dict[str, Callable[..., Any]] = {"and": _and, "or": _or, "not": _not}

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from unsay.compiler.ir.types import DTYPES, TensorType
-from unsay.compiler.verify.equations import Binding
+from unsay.compiler.verify.patterns import Binding
 from unsay.compiler.verify.terms import CACHE, Terms
 from unsay.isa.formats import DType
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from unsay.compiler.verify.axioms import Axiom
-from unsay.compiler.verify.equations import Builder, Pattern, parse_pattern
-from unsay.compiler.verify.evaluation import Meant, evaluate_terms
+from unsay.compiler.verify.equations import Builder
+from unsay.compiler.verify.evaluation import Meant, evaluate_terms, parts_of
 from unsay.compiler.verify.obligation import Result, Status
+from unsay.compiler.verify.patterns import Pattern, parse_pattern
 from unsay.compiler.verify.reals import RealDomain, variables
 from unsay.compiler.verify.scopes import SCOPES, Scope
 from unsay.compiler.verify.smt import decide, z3
@@ -97,12 +98,11 @@ def _equal(a: Any, b: Any) -> Any:
 
 
 def _elements(value: Meant) -> Sequence[Any]:
-    arrays = value if isinstance(value, tuple) else (value,)
-    return [_expression(item) for array in arrays for item in np.asarray(array, object).reshape(-1)]
+    return [_expression(item) for part in parts_of(value) for item in np.asarray(part, object).reshape(-1)]
 
 
 def _expression(item: Any) -> Any:
-    if isinstance(item, bool | np.bool_):
+    if type(item) in (bool, np.bool_):
         return z3.BoolVal(bool(item))
     if isinstance(item, float) and math.isinf(item):
         return z3.Real(str(item))

@@ -11,12 +11,12 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.types import Dim
 from unsay.compiler.passes.pipeline import After, Pass, run_passes
-from unsay.compiler.verify.axioms import Axiom, Keeps, axioms_of
+from unsay.compiler.verify.axioms import WEAKER, Axiom, Keeps, axioms_of
 from unsay.compiler.verify.difference import describe_difference, first_difference
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.rewrite import Instance, Rewriter
@@ -141,8 +141,8 @@ class _Comparison:
         """The record of this comparison."""
         used = [*self._defined.instances, *self._equal.instances]
         axioms = {step.axiom.name: step.axiom for step in used}
-        kept = [axiom.keeps for axiom in axioms.values()]
-        keeps: Keeps = max(kept, key=get_args(Keeps).index, default="bits")
+        kept = {axiom.keeps for axiom in axioms.values()}
+        keeps = next((weak for weak in reversed(WEAKER) if weak in kept), WEAKER[0])
         method = "QF_UF" if self.goals else "same terms"
         return PassProof(
             name, result.status.value, method, keeps, tuple(axioms), len(used), round(seconds, 4), result.detail
