@@ -202,10 +202,7 @@ def test_a_path_that_is_none_is_named(given: Any) -> None:
 
 UNUSABLE: dict[str, Any] = {
     "tokenizer kind": ({"pre": "made-up"}, UnsupportedError),
-    "template that harms": (
-        {"chat_template": "{% set n = namespace() %}{% set n.x = n %}{{ n }}"},
-        TemplateError,
-    ),
+    "template cut short": ({"chat_template": "{% set n = namespace() %}{% for"}, TemplateError),
     "template too long": ({"chat_template": "x" * 100_000}, TemplateError),
 }
 
