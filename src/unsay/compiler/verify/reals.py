@@ -195,19 +195,15 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _and(a: Any, b: Any) -> Any:
-    return z3.And(_condition(a), _condition(b))
+    return bool(a and b) if isinstance(a, _BOOLS) and isinstance(b, _BOOLS) else z3.And(a, b)
 
 
 def _or(a: Any, b: Any) -> Any:
-    return z3.Or(_condition(a), _condition(b))
+    return bool(a or b) if isinstance(a, _BOOLS) and isinstance(b, _BOOLS) else z3.Or(a, b)
 
 
 def _not(a: Any) -> Any:
-    return z3.Not(_condition(a))
-
-
-def _condition(value: Any) -> Term:
-    return z3.BoolVal(bool(value)) if isinstance(value, _BOOLS) else value
+    return not a if isinstance(a, _BOOLS) else z3.Not(a)
 
 
 _LOGICAL: dict[str, Callable[..., Any]] = {"and": _and, "or": _or, "not": _not}

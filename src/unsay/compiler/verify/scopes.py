@@ -107,7 +107,7 @@ _NORM = {"rest": "{'eps': 1e-05}"}
 
 _QKV_TERMS = "x: T K, wq: H*G*D K, wk: G*D K, wv: G*D K"
 _QKV_BIASES = _QKV_TERMS + ", bq: H*G*D, bk: G*D, bv: G*D"
-_QKV_MOST = {"T": 2, "K": 2, "H": 2, "G": 2, "D": (2, 4)}
+_QKV_MOST = {"T": 2, "K": (2,), "H": 2, "G": 2, "D": (4,)}
 
 SCOPES: dict[str, tuple[Scope, ...]] = {
     "pair-linear": (Scope("x: T K, w: H*D K", {"T": 2, "K": 3, "H": 2, "D": (2, 4, 6)}, {"d": "D"}),),
@@ -119,7 +119,7 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
     "add-commutes": (Scope("b: A B, a: A B", _AB),),
     "mul-commutes": (Scope("b: A B, a: A B", _AB),),
     "silu-mul": (Scope("g: T F, u: T F", {"T": 2, "F": 3}),),
-    "silu-mul-quantised": (Scope("g: T F, u: T F", {"T": 2, "F": (32, 64)}),),
+    "silu-mul-quantised": (Scope("g: T F, u: T F", {"T": 2, "F": (32,)}),),
     "ffn": (
         Scope("r: T N, x: T K, g: F K, u: F K, d: N F", {"T": 2, "N": 2, "K": 2, "F": 3}, {"h": "'f32'"}),
         Scope("r: T N, x: T K, g: F K, u: F K, d: N F q8_0", {"T": 1, "N": 2, "K": 1, "F": (32,)}, {"h": "'q8w'"}),

@@ -141,8 +141,7 @@ class _Comparison:
         """The record of this comparison."""
         used = [*self._defined.instances, *self._equal.instances]
         axioms = {step.axiom.name: step.axiom for step in used}
-        kept = {axiom.keeps for axiom in axioms.values()}
-        keeps = next((weak for weak in reversed(WEAKER) if weak in kept), WEAKER[0])
+        keeps = WEAKER[max((WEAKER.index(axiom.keeps) for axiom in axioms.values()), default=0)]
         method = "QF_UF" if self.goals else "same terms"
         return PassProof(
             name, result.status.value, method, keeps, tuple(axioms), len(used), round(seconds, 4), result.detail
