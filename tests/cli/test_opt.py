@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiler.extension import acme
 from unsay.cli.main import main
 from unsay.compiler.ir.parser import parse
 from unsay.compiler.passes.pipeline import BY_NAME
@@ -107,3 +108,22 @@ def test_files_that_cannot_be_used_are_one_line(argv: list[str], tmp_path: Path,
 def test_an_output_that_cannot_be_written_is_one_line(source: Path, capsys):
     code, _, err = _unsay(capsys, "opt", source, "-o", "/nowhere/out.llmir")
     assert code == 1 and "cannot write /nowhere/out.llmir" in err
+
+
+def test_a_file_named_mlir_is_the_generic_form(source: Path, tmp_path: Path, capsys):
+    generic, text = tmp_path / "g.mlir", tmp_path / "g.llmir"
+    assert _unsay(capsys, "opt", source, "-o", generic)[0] == 0
+    assert generic.read_text().startswith('"builtin.module"() ({\n  "llmir.graph"() ({\n')
+    assert _unsay(capsys, "opt", generic, "-o", text)[0] == 0
+    assert text.read_text() == _TEXT
+
+
+def test_an_extension_brings_its_operations_and_passes(tmp_path: Path, capsys):
+    path = tmp_path / "in.llmir"
+    path.write_text(acme.CASE)
+    code, out, err = _unsay(capsys, "opt", path, "--extension", acme.__name__, "--passes", "acme_fuse_relu,dce")
+    assert code == 0 and "maximum" not in out and "acme_fuse_relu: 1" in err
+    code, _, err = _unsay(capsys, "opt", path, "--passes", "acme_fuse_relu")
+    assert code == 1 and "no pass 'acme_fuse_relu'" in err
+    code, _, err = _unsay(capsys, "opt", path, "--extension", "no_such_module")
+    assert code == 1 and "no module 'no_such_module' for an extension" in err

@@ -1,4 +1,4 @@
-"""Run passes on a graph given as LLMIR text (docs/llmir.md), each proved on it.
+"""Run passes on a graph given as LLMIR text (docs/llmir.md), each proved on it; *.mlir is MLIR's generic form.
 
 `unsay opt IN.llmir --passes canonicalise,dce -o OUT.llmir`; `unsay opt --list` shows the passes there are.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unsay.cli.options import add_json_option
 from unsay.cli.output import write, write_error, write_file, write_json, write_line
-from unsay.cli.passes import add_print_after_option, in_file, print_after, read_graph
+from unsay.cli.passes import add_print_after_option, graph_text, in_file, print_after, read_graph
 from unsay.errors import IrError, RequestError
 
 if TYPE_CHECKING:
@@ -39,27 +41,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the passes and write the graph."""
-    _load_extensions(args.extension)
-    if args.list:
-        _list_passes(args.json)
-    elif args.file is None:
-        raise RequestError("give a file of LLMIR text, or --list to see the passes")
-    else:
-        _optimise(args)
+    with _extensions(args.extension):
+        if args.list:
+            _list_passes(args.json)
+        elif args.file is None:
+            raise RequestError("give a file of LLMIR text, or --list to see the passes")
+        else:
+            _optimise(args)
     return 0
 
 
-def _load_extensions(modules: list[str]) -> None:
-    if modules:
-        from unsay.compiler.extension import load
+@contextmanager
+def _extensions(modules: Sequence[str]) -> Generator[None]:
+    """Extensions in use, from these modules."""
+    with ExitStack() as stack:
+        if modules:
+            from unsay.compiler.extension import load
 
-        for module in modules:
-            for name, problems in load(module).replaced.items():
-                write_error(f"{name} is replaced by its fallback: {'; '.join(problems)}")
+            for installed in map(load, modules):
+                stack.callback(installed.remove)
+                for name, problems in installed.replaced.items():
+                    write_error(f"{name} is replaced by its fallback: {'; '.join(problems)}")
+        yield
 
 
 def _optimise(args: argparse.Namespace) -> None:
-    from unsay.compiler.ir.printer import print_graph
     from unsay.compiler.passes.pipeline import find_passes
     from unsay.compiler.verify.validate import run_validated
 
@@ -78,7 +84,7 @@ def _optimise(args: argparse.Namespace) -> None:
         plan = _plan(graph) if args.plan else None
     except IrError as error:
         raise in_file(args.file, error) from error
-    text = print_graph(graph) if plan is None else plan.to_json() if args.json else plan.to_text()
+    text = graph_text(graph, args.output) if plan is None else plan.to_json() if args.json else plan.to_text()
     if args.output is not None:
         write_file(args.output, text.encode())
     _report(list(zip(proofs, counts, strict=True)), text, args)

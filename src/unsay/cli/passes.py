@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unsay.compiler.passes.pipeline import After, Pass
 
 _STDIN = Path("-")
+_MLIR = ".mlir"
 
 
 def add_print_after_option(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +42,12 @@ def print_after(names: Sequence[str], passes: Sequence[Pass]) -> After | None:
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of a file of LLMIR text, well formed, `-` for stdin; raises IrError that says `file:line:column:`."""
+    """The graph of a file of LLMIR text, well formed, `-` for stdin; raises IrError that says `file:line:column:`.
+
+    A file named .mlir holds the generic form of MLIR.
+    """
     from unsay.compiler.dialect.verifier import verify
+    from unsay.compiler.ir.mlir_reader import from_mlir
     from unsay.compiler.ir.parser import parse
 
     try:
@@ -52,11 +57,19 @@ def read_graph(path: Path) -> Graph:
     except UnicodeDecodeError as error:
         raise IrError(f"{path}: not LLMIR text: {error}") from error
     try:
-        graph = parse(text)
+        graph = from_mlir(text) if path.suffix == _MLIR else parse(text)
         verify(graph)
     except IrError as error:
         raise in_file(path, error) from error
     return graph
+
+
+def graph_text(graph: Graph, output: Path | None) -> str:
+    """LLMIR text, or the generic form of MLIR for a file named .mlir."""
+    from unsay.compiler.ir.mlir import to_mlir
+    from unsay.compiler.ir.printer import print_graph
+
+    return to_mlir(graph) if output is not None and output.suffix == _MLIR else print_graph(graph)
 
 
 def in_file(path: Path, error: IrError) -> IrError:
