@@ -76,6 +76,19 @@ def test_a_size_that_nothing_shows_is_refused():
         evaluate(graph, {}, {})
 
 
+def test_an_index_outside_is_refused():
+    graph = parse("""graph g() {
+  %x = input() {name = "x"} : tensor<3 x f32>
+  %i = input() {name = "i"} : tensor<2 x i64>
+  %y = gather(%x, %i) {axis = 0} : tensor<2 x f32>
+  output(%y)
+}""")
+    inputs = {"x": np.arange(3), "i": np.array([-3, 2])}
+    assert evaluate(graph, inputs, {})[0].tolist() == [0, 2]
+    with pytest.raises(RequestError, match="an index is outside %x"):
+        evaluate(graph, {**inputs, "i": np.array([0, 3])}, {})
+
+
 def _weights(graph: Graph) -> dict[str, np.ndarray]:
     random = np.random.default_rng(3)
     weights = [operation for operation in graph.operations if operation.kind == "weight"]

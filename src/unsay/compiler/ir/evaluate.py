@@ -63,7 +63,10 @@ def _results(operation: Operation, operands: list[Array], outside: _Outside, dom
         return [domain.enter(given, operation.result.type.dtype)]
     if operation.kind == "select_rows":
         operands = [*operands, np.asarray(outside.inputs[_ROWS])]
-    made = SEMANTICS[operation.kind](domain, operation, operands)
+    try:
+        made = SEMANTICS[operation.kind](domain, operation, operands)
+    except IndexError as error:
+        raise RequestError(f"{operation!r}: an index is outside {operation.operands[0]!r}: {error}") from error
     shapes = [array.shape for array in made]
     if shapes != [value.type.dims for value in operation.results]:
         message = f"{operation!r}: what it means has shapes {shapes}, not {list(operation.results)}"
