@@ -390,7 +390,8 @@ def _common(shapes: Iterable[tuple[Extent, ...]]) -> tuple[Extent, ...]:
         short, long = sorted((result, shape), key=len)
         aligned = (*(1 for _ in range(len(long) - len(short))), *short)
         for a, b in zip(aligned, long, strict=True):
-            _need(a == 1 or b == 1 or same(a, b), "[{}] and [{}] do not broadcast", _shape(result), _shape(shape))
+            if not (a == 1 or b == 1 or same(a, b)):
+                raise IrError(f"[{_shape(result)}] and [{_shape(shape)}] do not broadcast")
         result = tuple(b if a == 1 else a for a, b in zip(aligned, long, strict=True))
     return result
 

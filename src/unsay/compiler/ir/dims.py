@@ -10,7 +10,7 @@ formula expanded, are equal. A constraint is a promise about sizes: whoever runs
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -59,6 +59,8 @@ class Formula:
 
     def free(self) -> Formula:
         """The same over free dimensions alone: every formula expanded."""
+        if all(dim.formula is None for monomial, _ in self.terms for dim in monomial):
+            return self
         total = number(0)
         for monomial, coefficient in self.terms:
             term = number(coefficient)
@@ -103,7 +105,7 @@ def formula(terms: Iterable[tuple[Monomial, int]]) -> Formula:
 
 def number(value: int) -> Formula:
     """The formula that is a number."""
-    return formula([((), value)])
+    return Formula((((), value),) if value else ())
 
 
 def of(extent: Extent) -> Formula:
@@ -111,11 +113,12 @@ def of(extent: Extent) -> Formula:
     return number(extent) if isinstance(extent, int) else Formula((((extent,), 1),))
 
 
-def free(extents: Iterable[Extent]) -> Formula:
+def free(extents: Sequence[Extent]) -> Formula:
     """The product of extents over free dimensions: the number of elements of a shape."""
-    total = number(1)
-    for extent in extents:
-        total *= of(extent)
+    named = [extent for extent in extents if isinstance(extent, Dim)]
+    total = number(prod(extent for extent in extents if isinstance(extent, int)))
+    for dim in named:
+        total *= of(dim)
     return total.free()
 
 
