@@ -23,14 +23,15 @@ _ATTRIBUTES = st.one_of(
 
 
 @st.composite
-def tensor_graphs(draw: st.DrawFn) -> Graph:
-    """A graph of up to 20 operations, with an output."""
-    dims = draw(_dims())
-    constraints = draw(st.lists(_constraint(dims), max_size=3))
-    graph = Graph(draw(st.sampled_from(["g", "cnn", "a.b-c_1"])), dims, constraints, draw(_sema(dims)))
+def tensor_graphs(draw: st.DrawFn, runs: bool = False) -> Graph:
+    """A graph of up to 20 operations, with an output. One that `runs` is of small sizes and makes no promises."""
+    dims = [Dim("B", 1, 4), Dim("T", 1, 4)] if runs else draw(_dims())
+    constraints = [] if runs else draw(st.lists(_constraint(dims), max_size=3))
+    remarks = {} if runs else draw(_sema(dims))
+    graph = Graph(draw(st.sampled_from(["g", "cnn", "a.b-c_1"])), dims, constraints, remarks)
     values = [_input(draw, graph) for _ in range(draw(st.integers(1, 3)))]
     for _ in range(draw(st.integers(0, 20))):
-        values.append(draw(st.sampled_from(_MAKERS))(draw, graph, draw(st.sampled_from(values))))
+        values.append(draw(st.sampled_from(_MAKERS))(draw, graph, draw(st.sampled_from([values[-1], *values]))))
     build(graph, "output", draw(st.lists(st.sampled_from(values), min_size=1, max_size=3)), {}, ())
     return graph
 
@@ -67,8 +68,8 @@ def _input(draw: st.DrawFn, graph: Graph) -> Value:
     extents = draw(st.lists(st.sampled_from([*graph.dims.values(), 1, 2, 3]), min_size=1, max_size=4))
     layout = draw(st.sampled_from(["row", "nchw", "nhwc", "blocked:8"])) if len(extents) == 4 else "row"
     tensor_type = TensorType(tuple(extents), draw(st.sampled_from(sorted(FLOATS))), layout, draw(_DEVICE))
-    name = draw(st.text(min_size=1, max_size=6))
-    return graph.add("input", (), {"name": name}, [(draw(_NAMES), tensor_type)]).result
+    name = draw(st.text(max_size=6))
+    return graph.add("input", (), {"name": f"{name}{len(graph.operations)}"}, [(draw(_NAMES), tensor_type)]).result
 
 
 _DEVICE = st.sampled_from(sorted(DEVICES))
@@ -85,8 +86,10 @@ def _binary(draw: st.DrawFn, graph: Graph, x: Value) -> Value:
     if x.type.dtype not in FLOATS:
         return emit(graph, "cast", x, name=draw(_NAMES), dtype="bf16")
     scalar = replace(x.type, dims=(), layout="row")
-    other = declare(graph, "constant", name=draw(_NAMES), type=scalar, value=(draw(_FLOATS),))
-    return emit(graph, draw(st.sampled_from(_BINARY)), x, draw(st.sampled_from([x, other])), name=draw(_NAMES))
+    number = draw(st.sampled_from([0.0, 1.0, -1.0, 0.5]) if graph.dims["B"].high < 5 else _FLOATS)
+    other = declare(graph, "constant", name=draw(_NAMES), type=scalar, value=(number,))
+    a, b = draw(st.permutations([x, draw(st.sampled_from([x, other]))]))
+    return emit(graph, draw(st.sampled_from(_BINARY)), a, b, name=draw(_NAMES))
 
 
 def _reduction(draw: st.DrawFn, graph: Graph, x: Value) -> Value:

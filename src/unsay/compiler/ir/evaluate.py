@@ -46,16 +46,22 @@ def trace(graph: Graph, inputs: Arrays, weights: Arrays, domain: Domain = FLOAT)
     """Every operation of the graph at fixed sizes, with the arrays of its operands and results; raises as evaluate."""
     outside = _Outside(inputs, weights)
     fixed = at_sizes(graph, outside.sizes(graph))
-    free = next(iter(fixed.dims), None)
-    if free is not None:
-        raise RequestError(f"nothing given says how large {free} is: give an input that has it")
     values: dict[Value, Array] = {}
     for operation in fixed.operations:
+        _check_sizes(operation)
         operands = [values[operand] for operand in operation.operands]
         with np.errstate(all="ignore"):
             results = _results(operation, operands, outside, domain)
         values.update(zip(operation.results, results, strict=True))
         yield operation, operands, results
+
+
+def _check_sizes(operation: Operation) -> None:
+    dims = [extent.name for value in operation.results for extent in value.type.dims if isinstance(extent, Dim)]
+    if operation.kind == "size":
+        dims.append(operation.string("dim"))
+    if dims:
+        raise RequestError(f"nothing given says how large {dims[0]} is: give an input that has it")
 
 
 def _results(operation: Operation, operands: list[Array], outside: _Outside, domain: Domain) -> list[Array]:
