@@ -13,6 +13,7 @@
     ├── ExtensionError          an extension of the compiler does not keep its contract; lists every breach
     ├── ProgramError            AVM bytes or assembly that do not decode; carries where
     │   └── MachineError        a program did what the machine forbids while it ran
+    │       └── InvariantError  a checked run computed what an operation never may
     ├── TemplateError           the chat template failed, ran out of fuel or is not allowed
     ├── RequestError            the caller's arguments are wrong: what was given, what is allowed
     │   ├── PositionError       a token index outside the valid range
@@ -95,6 +96,10 @@ class ProgramError(UnsayError):
 
 class MachineError(ProgramError):
     """A program did something the machine forbids while it ran."""
+
+
+class InvariantError(MachineError):
+    """A checked run (`--checked`) computed what an operation never may; names the operation and its invariant."""
 
 
 class TemplateError(UnsayError):

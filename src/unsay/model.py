@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _POOL_CONTEXTS = 4
 """Whole contexts the KV pool holds by default. Memory is taken only where it is written."""
 
-EXECUTORS = ("native", "reference", "null")
+EXECUTORS = ("native", "reference", "checked", "null")
 
 
 def load(
@@ -52,7 +52,8 @@ def load(
     Downloads and compiles what the cache does not have.
 
     target: instruction set to compile for, the best of this CPU by default. num_threads: one per usable core by
-    default. executor: "native", "reference" (slow, the definition) or "null" (no arithmetic). kv_tokens: tokens all
+    default. executor: "native", "reference" (slow, the definition), "checked" (that, and the
+    invariants of every instruction: InvariantError) or "null" (no arithmetic). kv_tokens: tokens all
     sessions together can keep. Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
     """
     from unsay import hub
@@ -136,6 +137,8 @@ def _make_executor(name: str, image: Image, pool: PagePool, num_threads: int) ->
         from unsay.runtime.native import NativeExecutor as Chosen
     elif name == "reference":
         from unsay.runtime.reference import ReferenceExecutor as Chosen
+    elif name == "checked":
+        from unsay.runtime.checked import CheckedExecutor as Chosen
     else:
         from unsay.runtime.null import NullExecutor as Chosen
     return Chosen(image, pool.memory, num_threads)

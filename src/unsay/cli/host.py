@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EXECUTORS = {
     "native": ("unsay.runtime.native", "NativeExecutor"),
     "reference": ("unsay.runtime.reference", "ReferenceExecutor"),
+    "checked": ("unsay.runtime.checked", "CheckedExecutor"),
     "null": ("unsay.runtime.null", "NullExecutor"),
 }
 _NUM_PAGES = 4096

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unsay.model import Model
 
 DEFAULT_MODEL = "smollm2:135m"
-EXECUTORS = ("native", "reference", "null")
+EXECUTORS = ("native", "reference", "checked", "null")
 
 _SAMPLING = (
     ("temperature", float, "0 always takes the likeliest token (default 0.7)"),
@@ -36,6 +36,8 @@ def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool
     group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
     group.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
     group.add_argument("--executor", choices=EXECUTORS, default="native", help="what computes (default native)")
+    text = "compute by the definition, slowly, and stop where an operation breaks an invariant"
+    group.add_argument("--checked", dest="executor", action="store_const", const="checked", help=text)
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

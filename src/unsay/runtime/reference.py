@@ -40,6 +40,9 @@ class TensorUnit:
     TENSOR puts a tagged address into its register (isa/address.py); the tag is an index of `tensors`.
     """
 
+    tensor = Tensor
+    """What a TENSOR instruction makes."""
+
     def __init__(self, find: Find, kv_memory: NDArray[np.uint8], layout: KvLayout) -> None:
         self.find = find
         self.kv_memory = kv_memory
@@ -73,7 +76,7 @@ class TensorUnit:
         key = replace(instruction, registers=(0, 0, 0, 0))
         if key not in self._tags:
             self._tags[key] = len(self.tensors)
-            self.tensors.append(_read_tensor(instruction, self.find))
+            self.tensors.append(_read_tensor(instruction, self.find, self.tensor))
         return self._tags[key]
 
     def operands(self, instruction: Instruction, registers: list[int], count: int) -> list[Tensor]:
@@ -87,7 +90,7 @@ Handler: TypeAlias = Callable[[TensorUnit, Instruction, list[int], Batch], Float
 _BLOCKED = QUANTISED_WEIGHTS | QUANTISED_ACTIVATIONS
 
 
-def _read_tensor(op: Instruction, find: Find) -> Tensor:
+def _read_tensor(op: Instruction, find: Find, make: type[Tensor]) -> Tensor:
     rank = op.integer("rank")
     if not 1 <= rank <= 4:
         raise MachineError(f"TENSOR of rank {rank}: it must be 1..4")
@@ -100,7 +103,7 @@ def _read_tensor(op: Instruction, find: Find) -> Tensor:
             f"TENSOR {dims} of {dtype.name}: no dimension may be 0, and blocks are {QUANT_BLOCK} columns"
         )
     extent = Dim0.TOKENS if op.has("DIM_TOKENS") else Dim0.ROWS if op.has("DIM_ROWS") else Dim0.FIXED
-    return Tensor(dtype, dims, extent, find(tensor_region(op), op.integer("offset")))
+    return make(dtype, dims, extent, find(tensor_region(op), op.integer("offset")))
 
 
 def tensor_region(op: Instruction) -> Region:
@@ -208,7 +211,7 @@ def _ffn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) 
     both = product(x, gate_up, batch).reshape(-1, size // ROW_GROUP, 2, ROW_GROUP)
     gate, up = both[:, :, 0].reshape(-1, size), both[:, :, 1].reshape(-1, size)
     memory = unit.find(Region.GLOBAL, op.integer("hidden"))
-    hidden = Tensor(tensor_dtype(op.integer("hidden_dtype")), (x.dims[0], size), x.extent, memory)
+    hidden = unit.tensor(tensor_dtype(op.integer("hidden_dtype")), (x.dims[0], size), x.extent, memory)
     hidden.write(arithmetic.silu_mul(gate, up), batch)
     out.write(out.rows(batch) + product(hidden, down, batch)[:, : out.num_columns], batch)
 
@@ -246,6 +249,9 @@ HANDLERS: dict[str, Handler] = {
 class ReferenceExecutor:
     """An Executor (see runtime.executor) that runs an image's program one instruction at a time."""
 
+    unit = TensorUnit
+    """What executes an instruction."""
+
     def __init__(self, image: Image, kv_memory: NDArray[np.uint8], num_threads: int = 1) -> None:
         self._manifest = image.manifest
         self._program = image.program
@@ -254,7 +260,7 @@ class ReferenceExecutor:
             Region.TEMPORAL: np.zeros(self.max_rows * padded_rows(self.spec.vocab_size) * 4, np.uint8),
             Region.PERSISTENT: image.weights,
         }
-        self._unit = TensorUnit(self._find, kv_memory, self.spec.kv_layout)
+        self._unit = self.unit(self._find, kv_memory, self.spec.kv_layout)
         self._interrupt = threading.Event()
 
     @property

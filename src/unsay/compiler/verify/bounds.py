@@ -35,25 +35,29 @@ def prove_rounding(most: int = 127, slack: float = 2.0**-14, half: float = 0.5) 
     x, q, r = z3.Reals("x q r")
     e = z3.Reals("e_inverse e_product e_scale")
     inverse, scale = most * (1 + e[0]), (1 + e[2]) / most
-    known = z3.And(-1 <= x, x <= 1, *map(_small, e), q == x * inverse * (1 + e[1]) + r, -half <= r, r <= half)
+    known = z3.And(x >= -1, x <= 1, *map(_small, e), q == x * inverse * (1 + e[1]) + r, -half <= r, r <= half)
     error = x - q * scale
     limit = (1 + z3.RealVal(slack)) / (2 * most)
     integer = z3.And(q < most + 1, q > -most - 1)
     return decide(z3.And(integer, -limit <= error, error <= limit), known)
 
 
-def prove_summing(growth: Callable[[Term, Term], Term] | None = None) -> Result:
+def grown(g: Term, u: Term) -> Term:
+    """The factor of the bound after one more rounding."""
+    return (1 + g) * (1 + u) - 1
+
+
+def prove_summing(growth: Callable[[Term, Term], Term] = grown) -> Result:
     """The step of `summing`: one more product. growth: the factor after, from the factor before and U."""
-    rule = growth or (lambda g, u: (1 + g) * (1 + u) - 1)
     acc, total, size, term, made, e_sum = z3.Reals("acc total size term made e_sum")
     g = z3.Real("g")
     magnitude = z3.If(term >= 0, term, -term)
     known = z3.And(
-        0 <= g, g <= 1, size >= 0, -size <= total, total <= size, -g * size <= acc - total, acc - total <= g * size,
+        g >= 0, g <= 1, size >= 0, -size <= total, total <= size, -g * size <= acc - total, acc - total <= g * size,
         -g * magnitude <= made - term, made - term <= g * magnitude, _small(e_sum),
     )  # fmt: skip
     error = (acc + made) * (1 + e_sum) - (total + term)
-    limit = rule(g, z3.RealVal(UNIT)) * (size + magnitude)
+    limit = growth(g, z3.RealVal(UNIT)) * (size + magnitude)
     return decide(z3.And(-limit <= error, error <= limit), known)
 
 
@@ -98,4 +102,4 @@ def horizontal_sum(num_columns: int) -> Bound:
 
 
 def _small(e: Term) -> Term:
-    return z3.And(-UNIT <= e, e <= UNIT)
+    return z3.And(e >= -UNIT, e <= UNIT)

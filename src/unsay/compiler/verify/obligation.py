@@ -1,6 +1,6 @@
-"""What there is to prove: an obligation has a name, the tier of docs/verification.md, a method, and a way to be decided.
+"""What there is to prove: a name, the tier of docs/verification.md, a method, and a way to decide it.
 
-`prove` never raises for a claim that is wrong or too hard: it answers refuted, with the values that show it, or unknown.
+`prove` does not raise for a claim that is wrong or too hard: it answers refuted, with values that show it, or unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Obligation:
     prove: Callable[[], Result]
 
 
-class NotProved(Exception):
+class NotProvedError(Exception):
     """Ends an attempt from deep inside it; `result` is how."""
 
     def __init__(self, result: Result, where: str) -> None:
@@ -45,10 +45,10 @@ class NotProved(Exception):
 
 
 def attempt(prove: Callable[[], Result]) -> Result:
-    """The result of a proof that may end with NotProved."""
+    """The result of a proof that may end with NotProvedError."""
     try:
         return prove()
-    except NotProved as stopped:
+    except NotProvedError as stopped:
         return stopped.result
 
 

@@ -21,7 +21,7 @@ TIMEOUT_MS = 20_000
 
 
 def decide(claim: Term, *assumptions: Term, timeout_ms: int = TIMEOUT_MS) -> Result:
-    """Whether the assumptions imply the claim; the values of a counterexample if not, Z3's own reason if it cannot say."""
+    """Whether the assumptions imply the claim; the values of a counterexample if not, Z3's reason if it cannot say."""
     solver = z3.Solver()
     solver.set("timeout", timeout_ms)
     solver.add(*assumptions, z3.Not(claim))

@@ -27,7 +27,7 @@ from unsay.compiler.verify.kernels.affine import Affine, Symbol, of
 from unsay.compiler.verify.kernels.machine import Machine
 from unsay.compiler.verify.kernels.text import FunctionText, functions
 from unsay.compiler.verify.kernels.values import OPAQUE, Pointer, Scalar, Value
-from unsay.compiler.verify.obligation import NotProved, Result, Status
+from unsay.compiler.verify.obligation import NotProvedError, Result, Status
 from unsay.compiler.verify.smt import decide, z3
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
@@ -51,7 +51,9 @@ def prove_step(
     program: Program, spec: ModelSpec, unit: DotUnit, arena_bytes: int, limits: Limits = LIMITS, text: str | None = None
 ) -> Result:
     """The claims above for every kernel of a program's step. text: another text of the step (a mutant)."""
-    written = text or step_text(program, spec, unit, limits.max_tokens, limits.max_rows, limits.max_threads, arena_bytes)
+    written = text or step_text(
+        program, spec, unit, limits.max_tokens, limits.max_rows, limits.max_threads, arena_bytes
+    )
     module = functions(written)
     step = _StepWorld(program, spec, limits, arena_bytes, frozenset(module))
     machine = Machine(module, step)
@@ -103,7 +105,7 @@ class _StepWorld:
         for pointer in given:
             if (pointer.object, pointer.offset.constant) not in rooms:
                 where = f"instruction {machine.comment}: {pointer.object}+{pointer.offset}, which it does not name"
-                raise NotProved(Result(Status.REFUTED), where)
+                raise NotProvedError(Result(Status.REFUTED), where)
         count = arguments[3]
         assert isinstance(count, Affine), arguments
         of_tokens = count.terms[0][0].name == "num_tokens"
@@ -160,9 +162,14 @@ def _room(tensor: Instruction) -> tuple[tuple[str, int], Room]:
 
 
 def _check_kernel(
-    module: dict[str, FunctionText], spec: ModelSpec, limits: Limits, name: str, of_tokens: bool, rooms: tuple[Room, ...]
+    module: dict[str, FunctionText],
+    spec: ModelSpec,
+    limits: Limits,
+    name: str,
+    of_tokens: bool,
+    rooms: tuple[Room, ...],
 ) -> _KernelWorld:
-    """Execute one kernel with memory of these sizes; raises NotProved."""
+    """Execute one kernel with memory of these sizes; raises NotProvedError."""
     parameters = [parameter.text for parameter in module[name].parameters]
     sizes = dict(zip(parameters[4:], rooms, strict=True))
     world = _KernelWorld(name, spec, limits, sizes)
@@ -185,7 +192,7 @@ class _KernelWorld:
     spec: ModelSpec
     limits: Limits
     sizes: dict[str, Room]
-    count: Affine = Affine()
+    count: Affine = field(default_factory=Affine)
     has_data: bool = False
     num_accesses: int = 0
     num_solved: int = 0
@@ -213,7 +220,7 @@ class _KernelWorld:
         return of(self._indexes[key])
 
     def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
-        """Inside, or raise NotProved."""
+        """Inside, or raise NotProvedError."""
         self.num_accesses += 1
         for one in (pointer, pointer.other):
             if one is not None:
@@ -232,7 +239,7 @@ class _KernelWorld:
         self.num_solved += 1
         result = machine.implied(z3.And(offset.term() >= 0, free.term() >= 0))
         if result.status is not Status.PROVED:
-            raise NotProved(result, f"{self.name}: {size} bytes at {pointer.object}[{offset}] of {limit}")
+            raise NotProvedError(result, f"{self.name}: {size} bytes at {pointer.object}[{offset}] of {limit}")
 
     def _limit(self, machine: Machine, name: str) -> Affine | None:
         """Bytes of an object; None where it is not sized."""
@@ -250,7 +257,7 @@ class _KernelWorld:
         """The offset from the start of its page in this layer."""
         pages = [symbol for symbol, factor in offset.terms if factor == room.page_bytes]
         if len(pages) != 1 or not pages[0].name.startswith("page_tables"):
-            raise NotProved(Result(Status.REFUTED), f"{self.name}: pool[{offset}] is in no page")
+            raise NotProvedError(Result(Status.REFUTED), f"{self.name}: pool[{offset}] is in no page")
         return offset - of(pages[0]) * room.page_bytes
 
     def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
@@ -260,5 +267,5 @@ class _KernelWorld:
             assert isinstance(part, Affine) and isinstance(position, Affine), arguments
             result = machine.implied((position - part * PART_TOKENS).term() >= 0)
             if result.status is not Status.PROVED:
-                raise NotProved(result, f"{self.name}: a part without a key")
+                raise NotProvedError(result, f"{self.name}: a part without a key")
         return False

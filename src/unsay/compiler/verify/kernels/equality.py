@@ -1,4 +1,4 @@
-"""Whether two terms are equal for all values of their constants: by normal form, else a search for a difference, else Z3.
+"""Whether two terms are equal for all values of their constants: by normal form, a search for a difference, or Z3.
 
 Z3's normal form (sums of products, bits of bytes) settles what is right. What is wrong differs almost everywhere, so a
 few random values find it sooner than a solver: with every constant a number, floats are operations applied to
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from unsay.compiler.verify.kernels.machine import constants
+from unsay.compiler.verify.kernels.state import constants
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
 

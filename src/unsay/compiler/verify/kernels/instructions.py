@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from unsay.compiler.verify.kernels import lanes
@@ -18,11 +19,13 @@ from unsay.compiler.verify.kernels.values import (
     Opaque,
     Scalar,
     Value,
+    Vector,
     bits,
     call,
     element,
     is_float,
     is_opaque,
+    lanes_in,
     lanewise,
 )
 from unsay.compiler.verify.smt import Term, z3
@@ -32,81 +35,86 @@ if TYPE_CHECKING:
 
 Model: TypeAlias = Callable[..., Value]
 
-_SIGNED: dict[str, Callable[[Term, Term], Term]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "slt": lambda a, b: a < b,
-    "sle": lambda a, b: a <= b,
-    "sgt": lambda a, b: a > b,
-    "sge": lambda a, b: a >= b,
-}
 
-
-def float_binary(op: str, *operands: Term) -> Term:
-    """fadd, fsub, fmul, fdiv, fneg."""
+def float_operation(op: str, *operands: Term) -> Term:
+    """fadd, fsub, fmul, fdiv, fneg, fma and so on."""
     return call(op, *operands)
 
 
-def compare(op: str, condition: str, left: Scalar, right: Scalar, kind: str) -> Term:
+def compare(op: str, condition: str, left: Scalar, right: Scalar) -> Term:
     """icmp and fcmp of scalars."""
     if op == "fcmp":
         return call(f"fcmp_{condition}", left, right, result=1)
-    if isinstance(left, Affine) and isinstance(right, Affine):
-        return _SIGNED[condition](left.term(), right.term())
-    if isinstance(left, Lane) and isinstance(right, Lane):
-        return _SIGNED[condition](left.term, right.term)
-    return z3.BoolVal(condition == "eq") == (left == right)
+    a, b = (side.term() if isinstance(side, Affine) else side.term if isinstance(side, Lane) else side
+            for side in (left, right))  # fmt: skip
+    return _signed(condition, a, b)
+
+
+def _signed(condition: str, a: Term, b: Term) -> Term:
+    match condition:
+        case "eq":
+            return a == b
+        case "ne":
+            return a != b
+        case "slt":
+            return a < b
+        case "sle":
+            return a <= b
+        case "sgt":
+            return a > b
+        case _:
+            assert condition == "sge", condition
+            return a >= b
 
 
 def cast(machine: Machine, op: str, value: Value, source: str, target: str) -> Value:
     """Any conversion; of indexes only those that keep the value."""
     if isinstance(value, Affine):
-        return value if bits(target) >= bits(source) else machine.unknown(f"{op}", target)
+        return value if bits(target) >= bits(source) else machine.unknown(op, target)
     if op == "bitcast":
         return _bitcast(value, source, target)
     if element(target) == "i64":
-        return OPAQUE if isinstance(value, Opaque) else machine.unknown(f"{op}", target)
-    return lanewise(lambda scalar: _cast_scalar(op, scalar, source, target), value)
+        return OPAQUE if isinstance(value, Opaque) else machine.unknown(op, target)
+    return lanewise(partial(_cast_scalar, op, source, target), value)
 
 
-def _cast_scalar(op: str, value: Scalar, source: str, target: str) -> Scalar:
+def _cast_scalar(op: str, source: str, target: str, value: Scalar) -> Scalar:
     if element(source) == "i1":
         value = Lane(z3.If(value, z3.BitVecVal(1, 32), z3.BitVecVal(0, 32)), 0, 1)
+    if op == "fptosi":
+        return lanes.word(call(op, value))
+    if not isinstance(value, Lane):
+        return call(op, value, result=bits(target))
     match op:
         case "sext":
-            assert isinstance(value, Lane)
             return value
         case "zext":
-            assert isinstance(value, Lane)
             return lanes.unsigned(value, bits(source)) if element(source) != "i1" else value
         case "trunc":
-            assert isinstance(value, Lane)
             return lanes.wrapped(value, bits(target))
-        case "sitofp" | "uitofp":
-            assert isinstance(value, Lane)
-            small = op == "uitofp" and bits(source) < lanes.WORD
-            return call("sitofp" if small else op, lanes.unsigned(value, bits(source)).term if small else value.term)
-        case "fptosi":
-            return lanes.word(call(op, value))
+        case "uitofp" if bits(source) < lanes.WORD:
+            return call("sitofp", lanes.unsigned(value, bits(source)).term)
         case _:
-            return call(op, value, result=bits(target))
+            return call(op, value.term)
 
 
 def _bitcast(value: Value, source: str, target: str) -> Value:
-    """Integers of 32 bits as bytes, and f32 as its bits and back."""
+    """Integers of 32 bits as bytes and back, and f32 as its bits and back."""
     if is_opaque(value):
         return OPAQUE
-    if is_float(target) and isinstance(value, tuple):
-        return tuple(lane.term if isinstance(lane, Lane) else OPAQUE for lane in value)
     if is_float(target):
-        return value.term if isinstance(value, Lane) else OPAQUE
-    if bits(target) == bits(source):
-        return lanewise(lambda scalar: lanes.word(scalar), value)
-    parts: Sequence[Scalar] = value if isinstance(value, tuple) else (value,)
-    if bits(source) == 8 and bits(target) == 32:
-        return tuple(_word(parts[i : i + 4]) for i in range(0, len(parts), 4))
-    assert bits(source) == 32 and bits(target) == 8, (source, target)
-    return tuple(part for lane in parts for part in _bytes(lane))
+        return lanewise(_bits_of, value)
+    if is_float(source):
+        return lanewise(lanes.word, value)
+    parts = value.lanes if isinstance(value, Vector) else (value,)
+    if (bits(source), bits(target)) == (8, 32):
+        return Vector(tuple(_word(parts[i : i + 4]) for i in range(0, len(parts), 4)))
+    assert (bits(source), bits(target)) == (32, 8), (source, target)
+    return Vector(tuple(part for lane in parts for part in _bytes(lane)))
+
+
+def _bits_of(lane: Lane) -> Term:
+    return lane.term
 
 
 def _bytes(lane: Scalar) -> tuple[Lane, ...]:
@@ -124,11 +132,12 @@ def _word(parts: Sequence[Scalar]) -> Lane:
     return replace(lanes.word(term), parts=tuple(made))
 
 
-def _grouped(size: int, model: Callable[..., Lane]) -> Model:
+def _grouped(model: Callable[..., Lane], size: int) -> Model:
     """Of vectors: each result from `size` neighbours of both operands."""
 
-    def run(left: tuple[Lane, ...], right: tuple[Lane, ...]) -> Value:
-        return tuple(model(left[i : i + size], right[i : i + size]) for i in range(0, len(left), size))
+    def run(left: Value, right: Value) -> Value:
+        a, b = lanes_in(left), lanes_in(right)
+        return Vector(tuple(model(a[i : i + size], b[i : i + size]) for i in range(0, len(a), size)))
 
     return run
 
@@ -136,35 +145,48 @@ def _grouped(size: int, model: Callable[..., Lane]) -> Model:
 def _accumulating(model: Callable[..., Lane]) -> Model:
     """Of vectors: each lane of the first operand, and four neighbours of the others."""
 
-    def run(total: tuple[Lane, ...], left: tuple[Lane, ...], right: tuple[Lane, ...]) -> Value:
-        return tuple(model(t, left[4 * i : 4 * i + 4], right[4 * i : 4 * i + 4]) for i, t in enumerate(total))
+    def run(total: Value, left: Value, right: Value) -> Value:
+        a, b = lanes_in(left), lanes_in(right)
+        places = enumerate(lanes_in(total))
+        return Vector(tuple(model(lane, a[4 * i : 4 * i + 4], b[4 * i : 4 * i + 4]) for i, lane in places))
 
     return run
 
 
-def _saturating_add(left: Value, right: Value) -> Value:
-    return lanewise(lambda a, b: lanes.saturated(lanes.plus(a, b), 16), left, right)
+def _smmla(total: Value, left: Value, right: Value) -> Value:
+    return Vector(tuple(lanes.smmla(lanes_in(total), lanes_in(left), lanes_in(right))))
 
 
-def _float_call(name: str) -> Model:
-    return lambda *operands: lanewise(lambda *scalars: call(name, *scalars), *operands)
+def _sum(vector: Value) -> Value:
+    return lanes.total_of(lanes_in(vector))
+
+
+def _magnitude(vector: Value, _is_poison: Value) -> Value:
+    return lanewise(lanes.magnitude, vector)
+
+
+def _saturating_add(left: Lane, right: Lane) -> Lane:
+    return lanes.saturated(lanes.plus(left, right), 16)
+
+
+def _float(name: str) -> Model:
+    return partial(lanewise, partial(float_operation, name))
 
 
 INTRINSICS: tuple[tuple[str, Model], ...] = (
     (r"llvm\.x86\.avx512\.vpdpbusd\.\d+", _accumulating(lanes.dpbusd)),
-    (r"emulated_dpbusd_\d+", _accumulating(lanes.dpbusd)),
-    (r"llvm\.x86\.avx2\.pmadd\.ub\.sw", _grouped(2, lanes.maddubs)),
-    (r"llvm\.x86\.avx2\.pmadd\.wd", _grouped(2, lanes.maddwd)),
-    (r"llvm\.x86\.avx2\.psign\.b", lambda x, w: lanewise(lanes.sign, x, w)),
-    (r"llvm\.aarch64\.neon\.sdot\..*", _accumulating(lanes.sdot)),
-    (r"llvm\.aarch64\.neon\.smmla\..*", lambda total, left, right: tuple(lanes.smmla(total, left, right))),
-    (r"llvm\.wasm\.dot", _grouped(2, lanes.maddwd)),
-    (r"llvm\.sadd\.sat\.v\d+i16", _saturating_add),
-    (r"llvm\.abs\.v\d+i8", lambda w, _poison: lanewise(lanes.magnitude, w)),
-    (r"llvm\.vector\.reduce\.add\.v\d+i32", lambda vector: lanes.total_of(vector)),
-    (r"llvm\.fma\..*", _float_call("fma")),
-    (r"llvm\.roundeven\..*", _float_call("roundeven")),
-    (r"llvm\.sqrt\..*", _float_call("sqrt")),
-    (r"llvm\.fabs\..*", _float_call("fabs")),
+    (r"llvm\.x86\.avx2\.pmadd\.ub\.sw", _grouped(lanes.maddubs, 2)),
+    (r"llvm\.x86\.avx2\.pmadd\.wd", _grouped(lanes.maddwd, 2)),
+    (r"llvm\.x86\.avx2\.psign\.b", partial(lanewise, lanes.sign)),
+    (r"llvm\.aarch64\.neon\.sdot\.v4i32\.v16i8", _accumulating(lanes.sdot)),
+    (r"llvm\.aarch64\.neon\.smmla\.v4i32\.v16i8", _smmla),
+    (r"llvm\.wasm\.dot", _grouped(lanes.maddwd, 2)),
+    (r"llvm\.sadd\.sat\.v\d+i16", partial(lanewise, _saturating_add)),
+    (r"llvm\.abs\.v\d+i8", _magnitude),
+    (r"llvm\.vector\.reduce\.add\.v\d+i32", _sum),
+    (r"llvm\.fma\..*", _float("fma")),
+    (r"llvm\.roundeven\..*", _float("roundeven")),
+    (r"llvm\.sqrt\..*", _float("sqrt")),
+    (r"llvm\.fabs\..*", _float("fabs")),
 )
-"""Names of instructions as patterns, and their models. `emulated_dpbusd` is executed as text where it is defined."""
+"""Names of instructions as patterns, and their models."""

@@ -4,8 +4,8 @@
     n * least <= S_n <= n * most        with least, most the extremes of a product: kept by a step, and at n terms
                                         inside int32 (or int16, for vpmaddubsw)
 
-Symbolic execution (products.py) has the same bounds lane by lane; this is the claim about the definition itself, and the
-largest number of products each kind of accumulator holds.
+Symbolic execution (products.py) has the same bounds lane by lane; this is the claim about the definition itself, and
+the largest number of products each kind of accumulator holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unsay.compiler.verify.obligation import Result, Status
-from unsay.compiler.verify.smt import decide, z3
+from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import QUANT_BLOCK, DType
 
 
@@ -44,7 +44,7 @@ LONGEST = {
 """The most products of a kind that an accumulator holds; one more can overflow."""
 
 
-def prove_exact(a: Accumulator, step: Callable[..., object] | None = None) -> Result:
+def prove_exact(a: Accumulator, step: Callable[..., Term] | None = None) -> Result:
     """The induction above. step: what is added in place of the product (a mutant)."""
     n, total, w, x = z3.Ints("n total w x")
     ends = [p * q for p in a.weights for q in a.x]
@@ -53,8 +53,8 @@ def prove_exact(a: Accumulator, step: Callable[..., object] | None = None) -> Re
     product = decide(z3.And(least <= w * x, w * x <= most), ranges)
     if product.status is not Status.PROVED:
         return product
-    added = z3.Int("added") if step is None else step(w, x)
-    known = z3.And(0 <= n, n < a.count, n * least <= total, total <= n * most, least <= added, added <= most)
+    added: Term = z3.Int("added") if step is None else step(w, x)
+    known = z3.And(n >= 0, n < a.count, n * least <= total, total <= n * most, least <= added, added <= most)
     kept = z3.And((n + 1) * least <= total + added, total + added <= (n + 1) * most)
     limit = 1 << a.bits - 1
     inside = z3.And(-limit <= total + added, total + added < limit)

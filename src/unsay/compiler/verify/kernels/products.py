@@ -17,6 +17,7 @@ where it is 0.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,8 +30,8 @@ from unsay.compiler.verify.kernels.equality import same
 from unsay.compiler.verify.kernels.lanes import Lane
 from unsay.compiler.verify.kernels.machine import Loop, Machine
 from unsay.compiler.verify.kernels.text import FunctionText, functions
-from unsay.compiler.verify.kernels.values import Pointer, Scalar, call, f32
-from unsay.compiler.verify.obligation import Result, Status, all_of
+from unsay.compiler.verify.kernels.values import Pointer, Scalar, Value, Vector, call, f32
+from unsay.compiler.verify.obligation import NotProvedError, Result, Status, all_of
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, DType, group_block_bytes
 
@@ -60,10 +61,10 @@ class Activations:
     def array_of(self, offset: Affine) -> str:
         """The array all values of an offset lie in."""
         names = list(self.starts)
-        for name, following in zip(names, names[1:], strict=False):
+        for name, following in itertools.pairwise(names):
             if self.starts[name] <= offset.low and offset.high < self.starts[following]:
                 return name
-        raise AssertionError(f"x[{offset}] is in no single array")
+        raise NotProvedError(Result(Status.REFUTED, f"x[{offset}]"), "an activation in no single array")
 
 
 class TileWorld:
@@ -75,6 +76,7 @@ class TileWorld:
     def __init__(self, product: Product) -> None:
         self.x = Activations(product.capacity, product.width)
         self.is_wide = product.x_dtype is DType.Q8W
+        self._quants: dict[tuple[str, Affine], list[Lane]] = {}
 
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         """Weights are any bytes; of x, see the page's head."""
@@ -101,8 +103,11 @@ class TileWorld:
 
     def quants(self, machine: Machine, array: str, side: Affine) -> list[Lane]:
         """The 32 bytes of a block in `lo` or `hi`. side: its offset in the arrays of one word a block."""
-        start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
-        return [lanes.byte(machine.named_leaf(start.at(k), "i8"), -127) for k in range(QUANT_BLOCK)]
+        if (array, side) not in self._quants:
+            start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
+            made = [lanes.byte(machine.named_leaf(start.at(k), "i8"), -127) for k in range(QUANT_BLOCK)]
+            self._quants[array, side] = made
+        return self._quants[array, side]
 
     def flag(self, machine: Machine, side: Affine) -> Term:
         """Whether a block is wide, one bit."""
@@ -130,6 +135,7 @@ class _Claim:
         self.tokens = tokens
         self.world = TileWorld(product)
         self.machine = Machine(module, self.world)
+        self._weights: dict[tuple[int, Affine], list[Term]] = {}
         self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
         objects = [Pointer(name, Affine()) for name in ("weights", "x")]
         self.machine.run(name, *objects, self.token, Pointer("sums", Affine()))
@@ -148,15 +154,15 @@ class _Claim:
         stored = self._stored(place * ROW_GROUP * 4 + row * 4)
         for loop in self.machine.loops:
             for slot, value in loop.end_values.items():
-                for lane, end in enumerate(value if isinstance(value, tuple) else ()):
-                    if end is stored or (not isinstance(end, Lane) and end.eq(stored)):
+                for lane, end in enumerate(value.lanes if isinstance(value, Vector) else ()):
+                    if end is stored:
                         return self._induction(loop, slot, lane, place, row)
         return Result(Status.REFUTED, "what is stored is not what the loop over blocks leaves")
 
     def _stored(self, offset: int) -> Term:
         for start, cell in self.machine.memory["sums"].items():
             lane = (offset - start.constant) // 4
-            if isinstance(cell.value, tuple) and 0 <= lane < len(cell.value):
+            if isinstance(cell.value, Vector) and 0 <= lane < len(cell.value):
                 return cell.value[lane]
         raise AssertionError(f"nothing is stored at sums[{offset}]")
 
@@ -165,12 +171,11 @@ class _Claim:
         whole = loop.begin == Affine() and loop.end == Affine(self.product.width // QUANT_BLOCK)
         if not whole:
             return Result(Status.REFUTED, f"the loop runs over blocks {loop.begin}..{loop.end}")
-        results = [decide(before == f32(0.0))]
+        first = decide(before == f32(0.0))
         side = (self.token + place) * (self.product.width // QUANT_BLOCK * 4) + loop.index * 4
         wanted = self._expected(start, loop.index, side, row)
-        for flag in (0, 1) if self.world.is_wide else (0,):
-            results.append(self._same(after, wanted, side, flag))
-        return all_of(results)
+        flags = (0, 1) if self.world.is_wide else (0,)
+        return all_of([first, *(self._same(after, wanted, side, flag) for flag in flags)])
 
     def _same(self, made: Term, wanted: Term, side: Affine, flag: int) -> Result:
         """Whether two terms are equal where the block is narrow (0) or wide (1)."""
@@ -181,7 +186,9 @@ class _Claim:
         """N4 for one block. acc: so far; side: offset of the block in the arrays of one word a block."""
         machine, dtype = self.machine, self.product.dtype
         weights = Pointer("weights", block * group_block_bytes(dtype))
-        q = [self._weight(weights, row, k) for k in range(QUANT_BLOCK)]
+        if (row, block) not in self._weights:
+            self._weights[row, block] = [self._weight(weights, row, k) for k in range(QUANT_BLOCK)]
+        q = self._weights[row, block]
         whole = _dot(q, self.world.quants(machine, "lo", side))
         if self.world.is_wide:
             high = _dot(q, self.world.quants(machine, "hi", side)) * 128
@@ -214,6 +221,6 @@ def _dot(q: Sequence[Term], x: Sequence[Lane]) -> Term:
     return total
 
 
-def _lane(value: object, lane: int) -> Term:
-    assert isinstance(value, tuple), value
+def _lane(value: Value, lane: int) -> Term:
+    assert isinstance(value, Vector), value
     return value[lane]

@@ -2,7 +2,7 @@
 
 Two claims that meet in one formula, `merge` below, which is N9 written over any arithmetic:
 
-    emitted = N9      the text of `merge_function` is executed; state' is `merge` with N2 for exp, operation by operation
+    emitted = N9      the text of `merge_function` is executed: state' is `merge` with N2 for exp, step by step
     N9 = softmax      over the reals, E = exp (E > 0, E(x - y) * E(y) = E(x)): if before
                           L * E(M) = sum of E(s) so far          O[d] * E(M) = sum of E(s) * v[d] so far
                       and l, m, o say the same of the next part, then the same holds after with N, L', O' of all of it.
@@ -25,7 +25,7 @@ from unsay.compiler.verify.kernels.affine import Affine
 from unsay.compiler.verify.kernels.equality import same
 from unsay.compiler.verify.kernels.machine import Loop, Machine
 from unsay.compiler.verify.kernels.text import functions
-from unsay.compiler.verify.kernels.values import Pointer, Scalar, call, f32
+from unsay.compiler.verify.kernels.values import Pointer, Scalar, Vector, call, f32
 from unsay.compiler.verify.obligation import Result, Status, all_of, named
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import ROW_GROUP
@@ -199,15 +199,18 @@ def _head(machine: Machine, shape: Attention, head: int, loop: Loop) -> Result:
     if (loop.begin, loop.end) != (Affine(), Affine(dim)) or dim % ROW_GROUP:
         return Result(Status.REFUTED, f"head {head}: columns {loop.begin}..{loop.end} of {dim}")
     top_at, total_at = Affine(4 * (group * dim + head)), Affine(4 * (group * (dim + 1) + head))
-    results: list[Result] = []
+    made, results = machine.memory["state"], list[Result]()
     for lane in range(ROW_GROUP):
         out_at = (loop.index + head * dim) * 4
         old, new = (
             State(*(machine.named_leaf(Pointer(name, at), "float") for at in (top_at, total_at, out_at + 4 * lane)))
             for name in ("state", "next")
         )
-        wanted = merge(Floats(), old, new)
-        made = machine.memory["state"]
-        results.append(same(made[out_at].value[lane], wanted.out))  # type: ignore[index]
-    results += [same(made[top_at].value, wanted.top), same(made[total_at].value, wanted.total)]
+        wanted, column = merge(Floats(), old, new), made[out_at].value
+        assert isinstance(column, Vector), column
+        results += [
+            same(column[lane], wanted.out),
+            same(made[top_at].value, wanted.top),
+            same(made[total_at].value, wanted.total),
+        ]
     return all_of(results)

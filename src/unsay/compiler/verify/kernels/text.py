@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from unsay.compiler.verify.obligation import NotProved, Result, Status
+from unsay.compiler.verify.obligation import NotProvedError, Result, Status
 
-_BINARY = frozenset(["add", "sub", "mul", "udiv", "urem", "and", "or", "xor", "shl", "lshr", "ashr", "fadd", "fsub", "fmul", "fdiv"])
-_CASTS = frozenset(["sext", "zext", "trunc", "sitofp", "uitofp", "fptosi", "fpext", "fptrunc", "bitcast"])
+_BINARY = frozenset(
+    ["add", "sub", "mul", "udiv", "urem", "and", "or", "xor", "shl", "lshr", "ashr", "fadd", "fsub", "fmul", "fdiv"]
+)
+CASTS = frozenset(["sext", "zext", "trunc", "sitofp", "uitofp", "fptosi", "fpext", "fptrunc", "bitcast"])
 _DEFINE = re.compile(r"define (?:internal )?(\S+|<[^>]*>) @([\w.]+)\((.*)\)[^()]*\{")
 _LABEL = re.compile(r"([\w.]+):")
 _RESULT = re.compile(r"(%[\w.]+) = (.*)")
@@ -21,7 +23,7 @@ _CAST = re.compile(r"(\w+) (.+) to (.+)")
 _MASK = re.compile(r"i32 (\d+)")
 
 
-class KernelTextError(NotProved):
+class KernelTextError(NotProvedError):
     """A line of IR text that the builder is not known to write, or a use of memory that is not followed."""
 
     def __init__(self, text: str) -> None:
@@ -38,7 +40,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One instruction. `detail`: the condition of a compare, the callee, the labels of a branch, the lanes of a shuffle."""
+    """One instruction. detail: the condition of a compare, the callee, the labels of a branch, lanes of a shuffle."""
 
     result: str | None
     op: str
@@ -92,7 +94,7 @@ def parse_line(line: str) -> Line:
     op, _, rest = text.partition(" ")
     if op == "call":
         return _call(result, text)
-    if op in _CASTS:
+    if op in CASTS:
         how, source, kind = _whole(_CAST, text, line)
         return Line(result, how, kind, (_operand(source),))
     if op in _BINARY:

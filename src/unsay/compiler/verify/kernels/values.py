@@ -47,7 +47,22 @@ class Opaque:
 OPAQUE = Opaque()
 
 Scalar: TypeAlias = Affine | Pointer | Lane | Opaque | Term
-Value: TypeAlias = Scalar | tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vector:
+    """Lanes, lowest first."""
+
+    lanes: tuple[Scalar, ...]
+
+    def __getitem__(self, lane: int) -> Scalar:
+        return self.lanes[lane]
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+
+Value: TypeAlias = Scalar | Vector
 
 _BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "ptr": 64}
 
@@ -90,7 +105,7 @@ def f32(number: float) -> Term:
 
 
 def call(name: str, *arguments: Term, result: int = 32) -> Term:
-    """An operation on floats of which only this is known: equal arguments give equal results. result: bits, 1 a Bool."""
+    """An operation on floats: equal arguments give equal results, and no more is known. result: bits, 1 a Bool."""
     return _function(name, tuple(argument.size() for argument in arguments), result)(*arguments)
 
 
@@ -102,13 +117,22 @@ def _function(name: str, sizes: tuple[int, ...], result: int) -> Term:
 
 def is_opaque(value: Value) -> bool:
     """Whether nothing is known of a value, or of one of its lanes."""
-    return isinstance(value, Opaque) or (isinstance(value, tuple) and any(isinstance(lane, Opaque) for lane in value))
+    return isinstance(value, Opaque) or (isinstance(value, Vector) and any(isinstance(x, Opaque) for x in value.lanes))
 
 
 def lanewise(operation: Callable[..., Scalar], *operands: Value) -> Value:
     """The operation on each lane; scalars with scalars. What has an opaque operand is opaque."""
     if any(isinstance(operand, Opaque) for operand in operands):
         return OPAQUE
-    if isinstance(operands[0], tuple):
-        return tuple(lanewise(operation, *lane) for lane in zip(*operands, strict=True))
-    return operation(*operands)
+    vectors = [operand.lanes for operand in operands if isinstance(operand, Vector)]
+    if not vectors:
+        return operation(*operands)
+    opaque = [any(isinstance(lane, Opaque) for lane in row) for row in zip(*vectors, strict=True)]
+    rows = zip(opaque, zip(*vectors, strict=True), strict=True)
+    return Vector(tuple(OPAQUE if hidden else operation(*row) for hidden, row in rows))
+
+
+def lanes_in(value: Value) -> tuple[Lane, ...]:
+    """The lanes of a vector of integers."""
+    assert isinstance(value, Vector), value
+    return tuple(lane for lane in value.lanes if isinstance(lane, Lane))
