@@ -149,6 +149,18 @@ def test_an_input_of_the_wrong_type_is_refused_naming_both() -> None:
     refused(step, ProgramError, "needs x Q8A or Q8W")
 
 
+@pytest.mark.parametrize("dtype", [DType.I32, DType.F64, DType.BOOL], ids=lambda dtype: dtype.name)
+def test_a_weight_of_a_type_no_weight_has_is_refused(dtype: DType) -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.activation(1, DType.F32, 32)
+    step.matrix(2, DType.F32, 16, 32)
+    given = step.instructions[-1]
+    step.instructions[-1] = replace(given, payload=(int(dtype), *given.payload[1:]))
+    step.activation(3, DType.F32, 16)
+    step.add("MATMUL", 3, 1, 2)
+    refused(step, ProgramError, f"a weight of {dtype.name}")
+
+
 def test_an_output_of_a_type_the_instruction_does_not_make_is_refused() -> None:
     step = StepBuilder(np.random.default_rng(0))
     for register, dtype in enumerate((DType.F32, DType.Q8A, DType.Q8W), start=1):

@@ -26,11 +26,12 @@ from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
 from unsay.errors import ProgramError, UnsupportedError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
-from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
+from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0, Region
 from unsay.isa.program import Instruction, Program
 from unsay.isa.targets import find_target
 
+_WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
 _ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
 
 ENTRIES = ("step", "run", "worker", "close")
@@ -243,7 +244,7 @@ class _StepWriter:
         if channel != Channel.EMBED:
             raise ProgramError(f"{self.where}: channel {channel} is not tensor work")
         out_register, table_register, *_ = instruction.registers
-        out, table = self._rows(out_register, DType.F32), self._operand(table_register)
+        out, table = self._rows(out_register, DType.F32), self._operand(table_register, *_WEIGHTS)
         if table.dims[1] != out.dims[1]:
             raise ProgramError(f"{self.where}: table of width {table.dims[1]}, output of width {out.dims[1]}")
         self._call(embed.embed(self.module, table.dtype, table.dims[1]), out.count, out.address, table.address)
@@ -262,6 +263,8 @@ class _StepWriter:
         self._call(norm.norm(self.module, shape), count, out.address, x.address, *addresses)
 
     def _product(self, x: Tensor, weight: Tensor) -> matmul.Product:
+        if weight.dtype not in _WEIGHTS:
+            raise ProgramError(f"{self.where}: a weight of {weight.dtype.name}, it must be of a format weights have")
         needed = (DType.Q8A, DType.Q8W) if weight.dtype in QUANTISED_WEIGHTS else (DType.F32,)
         if x.dtype not in needed or x.dims[1] != weight.dims[1]:
             allowed = " or ".join(dtype.name for dtype in needed)
