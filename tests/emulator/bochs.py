@@ -6,7 +6,6 @@ parks), so a 64 KiB ROM (boot.s) and one RAM image are the whole machine; there 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import struct
@@ -16,7 +15,7 @@ import numpy as np
 import pexpect
 import pytest
 
-from unsay.isa.abi import StepArgs
+from tests.emulator.memory import Memory
 
 _RAM_BASE = 0x100000
 _HEADER_BYTES = 64
@@ -39,37 +38,24 @@ def run_step(
     arrays: one per pointer field of StepArgs; counts: the integer fields. Returns the step's result and the arrays
     as the step left them.
     """
-    ram, places = _ram_image(blob, entry, arrays, counts)
+    memory = _ram_image(blob, entry, arrays, counts)
     (work / "rom.bin").write_bytes(rom)
-    (work / "ram.bin").write_bytes(ram)
-    (work / "bochsrc").write_text(_configuration(len(ram)))
-    (work / "script").write_text(f'c\nwritemem "out.bin" 0x{_RAM_BASE:x} {len(ram)}\nq\n')
+    (work / "ram.bin").write_bytes(memory.image)
+    (work / "bochsrc").write_text(_configuration(len(memory.image)))
+    (work / "script").write_text(f'c\nwritemem "out.bin" 0x{_RAM_BASE:x} {len(memory.image)}\nq\n')
     _emulate(bochs, work)
     after = (work / "out.bin").read_bytes()
     (result,) = struct.unpack_from("<Q", after, 16)
-    return result, {
-        name: np.frombuffer(after, array.dtype, array.size, places[name] - _RAM_BASE).reshape(array.shape)
-        for name, array in arrays.items()
-    }
+    return result, memory.arrays_in(after, arrays)
 
 
-def _ram_image(
-    blob: bytes, entry: int, arrays: dict[str, np.ndarray], counts: dict[str, int]
-) -> tuple[bytes, dict[str, int]]:
-    image = bytearray(_HEADER_BYTES)
-
-    def place(data: bytes, alignment: int = 4096) -> int:
-        image.extend(bytes(-len(image) % alignment))
-        image.extend(data)
-        return _RAM_BASE + len(image) - len(data)
-
-    code = place(blob)
-    places = {name: place(array.tobytes()) for name, array in arrays.items()}
-    arguments = place(bytes(StepArgs(**places, **counts)))
-    assert ctypes.sizeof(StepArgs) <= len(image)
-    image.extend(bytes(-len(image) % 4096))
-    struct.pack_into("<QQQQ", image, 0, code + entry, arguments, 0, _RAM_BASE + len(image))
-    return bytes(image), places
+def _ram_image(blob: bytes, entry: int, arrays: dict[str, np.ndarray], counts: dict[str, int]) -> Memory:
+    memory = Memory(_RAM_BASE, bytearray(_HEADER_BYTES))
+    code = memory.place(blob)
+    arguments = memory.place_step(arrays, counts)
+    memory.place(b"")
+    struct.pack_into("<QQQQ", memory.image, 0, code + entry, arguments, 0, memory.end)
+    return memory
 
 
 def _configuration(ram_bytes: int) -> str:

@@ -45,7 +45,8 @@ define internal void @pause() alwaysinline #0 {
         """
 ; futex system call: 128 waits while %word is %value, 129 wakes %value sleepers
 ;   mov x8, #98;  mov x3, #0;  svc #0;  ret           as numbers: llvmlite has no assembler for AArch64
-define void @futex(ptr %word, i64 %operation, i64 %value) noinline optnone #0
+; weak, so that LLVM does not conclude from the body that nothing reads the arguments
+define weak hidden void @futex(ptr %word, i64 %operation, i64 %value) noinline optnone #0
     prologue [4 x i32] [i32 u0xD2800C48, i32 u0xD2800003, i32 u0xD4000001, i32 u0xD65F03C0] {
   ret void
 }""",

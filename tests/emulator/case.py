@@ -1,0 +1,91 @@
+"""One step of a tiny model: its memory before, what the reference leaves, and its code for any target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unsay.compiler.codegen.backends import Code
+from unsay.compiler.codegen.emit import scratch_bytes, step_text
+from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.llvm import compile_module
+from unsay.compiler.compile import compile_model
+from unsay.compiler.limits import LIMITS
+from unsay.core import PAGE_TOKENS, Batch
+from unsay.isa.formats import padded_rows
+from unsay.isa.targets import Target
+from unsay.runtime.image import Image, load_image
+from unsay.runtime.reference import ReferenceExecutor
+
+
+@dataclass(frozen=True)
+class Case:
+    """arrays: one per pointer field of StepArgs; counts: its integer fields. logits, pages: the reference's."""
+
+    image: Image
+    arrays: dict[str, np.ndarray]
+    counts: dict[str, int]
+    logits: np.ndarray
+    pages: np.ndarray
+
+    def code(self, target: Target) -> Code:
+        """The step's machine code, compiled apart from the image: a test may change the target."""
+        manifest = self.image.manifest
+        scratch = manifest.arena_bytes - scratch_bytes(manifest.spec, manifest.max_tokens, manifest.max_threads)
+        sizes = (manifest.max_tokens, LIMITS.max_rows, manifest.max_threads)
+        return Code(
+            *compile_module(step_text(self.image.program, manifest.spec, dot_unit(target), *sizes, scratch), target)
+        )
+
+    def assert_equal(self, result: int, after: dict[str, np.ndarray]) -> None:
+        """The step ran to its end and left the reference's logits and KV pages, bit for bit."""
+        assert result == 0
+        got = np.ascontiguousarray(after["logits"][:, : self.image.manifest.spec.vocab_size])
+        np.testing.assert_array_equal(got.view(np.int32), self.logits.view(np.int32))
+        np.testing.assert_array_equal(after["kv_pool"], self.pages)
+
+
+def make_case(model: Path) -> Case:
+    """The model, two sequences, and what the reference makes of them."""
+    image = load_image(compile_model(model, target="avx2"))
+    spec = image.manifest.spec
+    batch = _batch(spec.vocab_size)
+    pages = np.zeros((4, spec.kv_layout.page_bytes), np.uint8)
+    logits = ReferenceExecutor(image, pages, 1).run(batch)
+    assert logits is not None
+    arrays = {
+        "persistent": np.asarray(image.weights),
+        "arena": np.zeros(image.manifest.arena_bytes, np.uint8),
+        "kv_pool": np.zeros_like(pages),
+        "logits": np.zeros((len(batch.logit_rows), padded_rows(spec.vocab_size)), np.float32),
+        "token_ids": batch.token_ids,
+        "positions": batch.positions,
+        "sequence": batch.sequence,
+        "page_tables": batch.page_tables,
+        "logit_rows": batch.logit_rows,
+        "interrupt": np.zeros(16, np.int32),
+        "sync": np.zeros(256, np.uint8),
+    }
+    counts = {
+        "num_tokens": len(batch.token_ids),
+        "num_sequences": len(batch.page_tables),
+        "num_rows": len(batch.logit_rows),
+        "page_stride": batch.page_tables.shape[1],
+        "num_threads": 1,
+    }
+    return Case(image, arrays, counts, np.ascontiguousarray(logits), pages)
+
+
+def _batch(vocab_size: int) -> Batch:
+    """Two sequences, of 18 tokens (two pages) and of 3."""
+    lengths = (PAGE_TOKENS + 2, 3)
+    ids = np.random.default_rng(5).integers(0, vocab_size, sum(lengths))
+    return Batch(
+        token_ids=ids.astype(np.int32),
+        positions=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
+        sequence=np.repeat(np.arange(2, dtype=np.int32), lengths),
+        page_tables=np.array([[2, 0], [1, -1]], np.int32),
+        logit_rows=np.array([5, lengths[0] - 1, sum(lengths) - 1], np.int32),
+    )

@@ -1,0 +1,40 @@
+"""AArch64 machine code in QEMU and WebAssembly in Node, from the kernel source of x86: the bits of the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.emulator import node, qemu
+from tests.emulator.case import make_case
+from unsay.isa.targets import find_target
+
+
+@pytest.fixture(scope="session")
+def start() -> tuple[bytes, int]:
+    return qemu.start_code()
+
+
+@pytest.mark.parametrize(
+    ("target", "variant"),
+    [
+        ("aarch64-dotprod", "llama-q4_1"),
+        ("aarch64-dotprod", "llama-f16-untied"),
+        ("aarch64-i8mm", "llama-q4_0-d32"),
+        ("aarch64-i8mm", "llama-q8_0-d64"),
+    ],
+)
+def test_aarch64_gives_the_bits_of_the_reference(
+    target: str, variant: str, tiny_paths: dict[str, Path], start: tuple[bytes, int], tmp_path: Path
+) -> None:
+    case = make_case(tiny_paths[variant])
+    code = case.code(find_target(target))
+    case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
+
+
+@pytest.mark.parametrize("variant", ["llama-q4_1", "llama-q8_0-d64", "llama-f16-untied"])
+def test_webassembly_gives_the_bits_of_the_reference(variant: str, tiny_paths: dict[str, Path], tmp_path: Path) -> None:
+    case = make_case(tiny_paths[variant])
+    code = case.code(find_target("wasm32-simd128"))
+    case.assert_equal(*node.run_step(node.find_node(), code, case.arrays, case.counts, tmp_path))
