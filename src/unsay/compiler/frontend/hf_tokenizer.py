@@ -52,7 +52,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any], num_rows: int | 
         eos_id=eos_id if eos_id is not None else next(iter(end_ids), None),
         eot_id=None,
         unk_id=_named(settings, "unk_token", ids, {}),
-        pad_id=_named(settings, "pad_token", ids, config),
+        pad_id=_named(settings, "pad_token", ids, {}),
         add_bos=_adds_bos(tokenizer, settings, tokens, bos_id),
         chat_template=_template(directory, settings),
         end_ids=end_ids,
@@ -92,7 +92,7 @@ def _id(given: object, token: str) -> int:
     return given
 
 
-def _added_tokens(tokenizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _added_tokens(tokenizer: Mapping[str, Any]) -> list[dict[str, Any]]:
     tokens = [as_object(item, "added_tokens") for item in as_list(tokenizer.get("added_tokens") or [], "added_tokens")]
     for token in tokens:
         name = token.get("content")

@@ -85,8 +85,8 @@ def _open_shards(directory: Path) -> dict[str, Place]:
     places: dict[str, Place] = {}
     for shard, wanted in shards(directory).items():
         file = open_safetensors(directory / shard)
-        if wanted is not None and wanted != file.tensors.keys():
-            name = min(wanted ^ file.tensors.keys())
+        if wanted is not None and (apart := wanted ^ set(file.tensors)):
+            name = min(apart)
             has, lacks = (INDEX, shard) if name in wanted else (shard, INDEX)
             raise ModelFileError(f"{directory.name}: {has} has the tensor {name[:80]!r} for {shard}, {lacks} has not")
         places |= {name: Place(file, name) for name in file.tensors}
@@ -125,14 +125,14 @@ def _wanted(config: HfConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Our name and the shape of each tensor of the files."""
     spec = config.spec
     width, query, key = spec.embedding_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "input_layernorm": (width,), "post_attention_layernorm": (width,),
         "self_attn.q_proj": (query, width), "self_attn.k_proj": (key, width), "self_attn.v_proj": (key, width),
         "self_attn.o_proj": (width, query),
         "mlp.gate_proj": (spec.ffn_size, width), "mlp.up_proj": (spec.ffn_size, width),
         "mlp.down_proj": (width, spec.ffn_size),
     }  # fmt: skip
-    wanted = {
+    wanted: dict[str, tuple[str, tuple[int, ...]]] = {
         "model.embed_tokens.weight": ("token_embd.weight", (spec.vocab_size, width)),
         "model.norm.weight": ("output_norm.weight", (width,)),
     }

@@ -135,10 +135,10 @@ def _sizes(file: str, what: str, given: object, most: int) -> tuple[int, ...]:
     """A list of at most `most` integers in 0..2^63-1."""
     items = cast("list[object]", given) if isinstance(given, list) else None
     if items is None or len(items) > most:
-        _fail(file, f"{what} is no list of at most {most} numbers: {str(given)[:60]}")
+        _fail(file, f"{what} is no list of at most {most} numbers")
     sizes = tuple(item for item in items if type(item) is int and 0 <= item < 1 << 63)
     if len(sizes) != len(items):
-        _fail(file, f"{what} holds what is no size: {str(given)[:60]}")
+        _fail(file, f"{what} holds what is no size: {str(items)[:60]}")
     return sizes
 
 

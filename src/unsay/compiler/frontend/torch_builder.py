@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
-from unsay.compiler.dialect.ops import declare, emit
+from unsay.compiler.dialect.ops import build, declare
 from unsay.compiler.ir import dims as formulas
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
 from unsay.compiler.ir.dims import Dim, Extent, Formula, same
@@ -40,7 +40,7 @@ class Builder:
 
     def emit(self, kind: str, *operands: Value, **attributes: AttributeValue) -> Value:
         """An operation whose type follows from its operands."""
-        return emit(self.graph, kind, *operands, name=self.name, **attributes)
+        return build(self.graph, kind, operands, attributes, (self.name,)).result
 
     def declare(self, kind: str, dims: Sequence[Extent], dtype: DType, *operands: Value, **attributes: Any) -> Value:
         """An operation whose type is stated."""
@@ -130,6 +130,13 @@ class Builder:
         total = formulas.number(1)
         for extent in extents:
             total *= formulas.of(extent)
+        return self.of_formula(total)
+
+    def sum(self, extents: Iterable[Extent]) -> Extent:
+        """The extent that is the sum of some; declared if the graph has none."""
+        total = formulas.number(0)
+        for extent in extents:
+            total += formulas.of(extent)
         return self.of_formula(total)
 
     def of_formula(self, wanted: Formula) -> Extent:

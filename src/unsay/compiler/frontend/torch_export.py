@@ -6,17 +6,17 @@
 One operation of the program after the other is looked up in torch_ops.py; the type of every result is checked against
 the one torch states. Parameters, buffers and constants become weights under the names torch has for them. A dynamic
 dimension becomes a dimension with torch's range, called after the input that shows it (`input_ids.1`) or as `names`
-says; sizes computed from it, B * T, become dimensions with formulas. All that cannot be imported is named at once.
+says; sizes computed from it become dimensions with formulas. All that cannot be imported is named at once.
 
-The program is an object, not a file: `torch.export.load` unpickles, so whoever trusts a .pt2 file loads it. torch is not
-imported here; a caller who has a program has it.
+The program is an object, not a file: `torch.export.load` unpickles, so whoever trusts a .pt2 file loads it. torch is
+not imported here; a caller who has a program has it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -102,7 +102,8 @@ class _Import:
     def _declare_symbols(self, inputs: Sequence[Any]) -> None:
         ranges = {str(symbol): bounds for symbol, bounds in self._program.range_constraints.items()}
         for node in inputs:
-            for axis, size in enumerate(getattr(node.meta["val"], "shape", ())):
+            shape: Sequence[Any] = getattr(node.meta["val"], "shape", ())
+            for axis, size in enumerate(shape):
                 symbol = "" if isinstance(size, int) else str(size.node.expr)
                 if not symbol or self._to.knows(symbol) or symbol not in ranges:
                     continue
@@ -141,7 +142,8 @@ class _Import:
                 case "output":
                     return _resolved(node.args[0], values)
                 case _:
-                    values[node] = self._node(node, _resolved(node.args, values), _resolved(node.kwargs, values))
+                    kwargs = {name: _resolved(part, values) for name, part in node.kwargs.items()}
+                    values[node] = self._node(node, _resolved(node.args, values), kwargs)
         raise AssertionError("a program without an output node")
 
     def _node(self, node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -182,21 +184,19 @@ def _fits(given: TensorType, wanted: TensorType) -> bool:
 
 
 def _bounds(bounds: Any) -> tuple[int, int]:
-    """Torch's range of a symbol; an end it leaves open is MAX_EXTENT."""
-    lower = int(bounds.lower)
+    """Torch's range of a symbol, from 1: no dimension is empty. An end it leaves open is MAX_EXTENT."""
+    lower = max(int(bounds.lower), 1)
     return lower, int(bounds.upper) if bounds.upper.is_Integer else max(lower, MAX_EXTENT)
 
 
 def _resolved(argument: Any, values: Mapping[Any, Any]) -> Any:
     """An argument with values in place of nodes."""
-    if isinstance(argument, Mapping):
-        return {name: _resolved(part, values) for name, part in argument.items()}
     if isinstance(argument, tuple | list):
-        return tuple(_resolved(part, values) for part in argument)
+        return tuple(_resolved(part, values) for part in cast("Sequence[Any]", argument))
     return values[argument] if hasattr(argument, "op") else argument
 
 
 def _flat(values: Any) -> list[Any]:
     if isinstance(values, tuple | list):
-        return [leaf for part in values for leaf in _flat(part)]
+        return [leaf for part in cast("Sequence[Any]", values) for leaf in _flat(part)]
     return [values]

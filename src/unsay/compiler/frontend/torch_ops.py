@@ -157,7 +157,8 @@ def _type_as(call: Call, to: Builder) -> Value:
 
 
 def _dropout(call: Call, to: Builder) -> Value:
-    if call["train"] and call["p"] != 0:
+    trains, probability = call["train"], call["p"]
+    if trains and probability != 0:
         call.refuse("training: export the model after .eval()")
     return _same(call, to)
 
@@ -244,7 +245,7 @@ def _split(call: Call, to: Builder) -> tuple[Value, ...]:
     for piece in call.results:
         length = piece.dims[axis]
         if not isinstance(length, int):
-            call.refuse(f"a piece of size {length.name}, which is not a number")
+            return call.refuse(f"a piece of size {length.name}, which is not a number")
         pieces.append(to.emit("slice", x, axis=axis, start=start, stop=start + length, step=1))
         start += length
     return tuple(pieces)
@@ -253,6 +254,23 @@ def _split(call: Call, to: Builder) -> tuple[Value, ...]:
 def _cat(call: Call, to: Builder) -> Value:
     parts = [to.cast(part, call.result.dtype) for part in call["tensors"]]
     return to.emit("concat", *parts, axis=call.axis("dim", call.result.rank))
+
+
+def _diff(call: Call, to: Builder) -> Value:
+    """x[i] - x[i - 1], `prepend` before the first."""
+    call.need("n", 1)
+    parts = [call[name] for name in ("prepend", "self", "append")]
+    axis = call.axis("dim", call.result.rank)
+    x = _joined(to, [to.cast(part, call.result.dtype) for part in parts if part is not None], axis)
+    extent = x.type.dims[axis]
+    stop = extent if isinstance(extent, int) else extent.high
+    later = to.emit("slice", x, axis=axis, start=1, stop=stop, step=1)
+    return to.emit("sub", later, to.emit("slice", x, axis=axis, start=0, stop=-1, step=1))
+
+
+def _joined(to: Builder, parts: Sequence[Value], axis: int) -> Value:
+    to.sum(part.type.dims[axis] for part in parts)
+    return to.emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
 def _stack(call: Call, to: Builder) -> Value:
@@ -495,6 +513,7 @@ RULES: dict[str, Rule] = dict(
         *_rows(_select, "select.int"),
         *_rows(_split, "split.Tensor", "split_with_sizes", "split.sizes", "chunk"),
         *_rows(_cat, "cat"),
+        *_rows(_diff, "diff"),
         *_rows(_stack, "stack"),
         *_rows(_full("size"), "full"),
         *_rows(_full("self"), "full_like"),

@@ -16,10 +16,13 @@ Source: vLLM, "Paged Attention" and the KV cache shape of its FlashAttention bac
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from unsay.compiler.dialect.ops import declare, emit
+from numpy.typing import NDArray
+
+from unsay.compiler.dialect.ops import build, declare, emit
 from unsay.compiler.frontend.imported import Imported
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.ir.dims import Dim, Extent, number, of
@@ -82,7 +85,7 @@ class _Export:
             self._operation(operation, ids)
         table = rope_rows(range(spec.context_length), spec.head_dim, spec.rope_base)
         tables = {_COS: table[..., 0], _SIN: table[..., 1]}
-        return Imported(self._graph, ChainMap(tables, self._step.weights))
+        return Imported(self._graph, _WithTables(self._step.weights, tables))
 
     def _operation(self, operation: Operation, ids: Value) -> None:
         operands = [self._values[operand] for operand in operation.operands]
@@ -111,7 +114,7 @@ class _Export:
         if operation.kind == "weight":
             named = [(value.name, value.type) for value in operation.results]
             return self._graph.add("weight", (), operation.attributes, named).results
-        return (emit(self._graph, operation.kind, *operands, name=operation.result.name, **operation.attributes),)
+        return build(self._graph, operation.kind, operands, operation.attributes, (operation.result.name,)).results
 
     def _locate(self, block_table: Value) -> _Cache:
         """Slots of the sequence's positions, and which of them this call writes."""
@@ -212,3 +215,19 @@ class _Export:
 
     def _number(self, value: float, dtype: DType) -> Value:
         return declare(self._graph, "constant", name="number", type=TensorType((), dtype), value=(value,))
+
+
+class _WithTables(Mapping[str, NDArray[Any]]):
+    """The weights of the model, read when they are asked for, and the rope tables."""
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray[Any]]) -> None:
+        self._weights, self._tables = weights, tables
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._tables[name] if name in self._tables else self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._weights, *self._tables])
+
+    def __len__(self) -> int:
+        return len(self._weights) + len(self._tables)

@@ -1,0 +1,75 @@
+"""How far imported models are from transformers: the largest difference of a logit, on tiny random models.
+
+Run: python -m benchmarks.importing [--json]      (a minute; needs torch and transformers)
+
+Each architecture twice: with weights as transformers initialises them, and with larger ones ("spread"). `evaluator`
+runs the graph of a Hugging Face directory in float32; `rounded` the same with keys and values rounded to float16;
+`engine` runs the directory as `unsay run` does; `torch_export` the graph of the exported program. Differences are to
+transformers, in millionths; `engine_to_rounded` is between those two; `deviation` is that of the logits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import unsay
+from benchmarks.report import Report, parser
+from tests.compiler.frontend.transformers_models import (
+    KINDS,
+    logits_of,
+    model_of,
+    saved,
+    some_ids,
+    store_past_in_half,
+)
+from unsay.compiler.frontend.imported import Imported
+from unsay.compiler.frontend.source import import_model
+from unsay.compiler.frontend.torch_export import import_torch_export
+from unsay.compiler.ir.evaluate import evaluate
+
+IDS = some_ids(1, 64)
+ROW = IDS[0].numpy()
+
+
+def main() -> None:
+    """Print two rows for each architecture."""
+    report = Report(parser(__doc__).parse_args())
+    for kind in KINDS:
+        for spread in (False, True):
+            report.add(f"{kind}, {'spread' if spread else 'as initialised'}", **_differences(kind, spread))
+
+
+def _differences(kind: str, spread: bool) -> dict[str, float]:
+    model = model_of(kind, spread=spread)
+    wanted = logits_of(model, IDS)[0].numpy()
+    with tempfile.TemporaryDirectory() as name:
+        directory = saved(model, Path(name) / kind)
+        step = import_model(directory)
+        evaluated = _step(step)
+        store_past_in_half(step.graph)
+        rounded = _step(step)
+        with unsay.load(directory) as loaded:
+            computed = loaded.logits(ROW.tolist())
+    exported = import_torch_export(torch.export.export(model, (), {"input_ids": IDS, "use_cache": False}))
+    (imported,) = evaluate(exported.graph, {"input_ids": IDS.numpy()}, exported.weights)
+    made = {"evaluator": evaluated, "torch_export": imported[0], "rounded": rounded, "engine": computed}
+    figures = {f"{name}_millionths": _millionths(y, wanted) for name, y in made.items()}
+    return {"deviation": float(wanted.std()), **figures, "engine_to_rounded_millionths": _millionths(computed, rounded)}
+
+
+def _step(step: Imported) -> NDArray[np.float32]:
+    (logits,) = evaluate(step.graph, {"tokens": ROW, "rows": np.arange(len(ROW))}, step.weights)
+    return logits
+
+
+def _millionths(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    return 1e6 * float(np.abs(a - b).max())
+
+
+if __name__ == "__main__":
+    main()
