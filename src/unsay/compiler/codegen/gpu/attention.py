@@ -179,15 +179,18 @@ def _strided_sum(k: Kernel, weight: Memory) -> Expr:
 
 
 def _merge(k: Kernel, part: Expr, state: tuple[Var, Var, Var], next_part: tuple[Expr, Expr, Expr]) -> None:
-    """The parts so far (top, total, o) and the next one's (m, l, own)."""
+    """The parts so far (top, total, o) and the next one's (m, l, own). One of the two weights is exp(0), which is 1."""
     (top, total, o), (m, weight, own) = state, next_part
     with k.when(part.equals(0)):
         top.set(m)
         total.set(weight)
         o.set(own)
     with k.when(part > 0):
-        n = k.let("n", choose(m > top.get(), m, top.get()))
-        a, b = exp(k, top.get() - n), exp(k, m - n)
+        rises = k.let("rises", m > top.get())
+        n = k.let("n", choose(rises, m, top.get()))
+        smaller = exp(k, choose(rises, top.get(), m) - n)
+        a = k.let("a", choose(rises, smaller, constant(F32, 1.0)))
+        b = k.let("b", choose(rises, constant(F32, 1.0), smaller))
         total.set(fma(total.get(), a, weight * b))
         o.set(fma(o.get(), a, own * b))
         top.set(n)

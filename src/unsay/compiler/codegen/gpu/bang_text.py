@@ -110,7 +110,9 @@ def _all_runs(statements: Sequence[Statement]) -> Iterator[list[Statement]]:
 def _kept(kernel: Kernel) -> dict[str, Type]:
     """Names declared in one run and used in another, and loop bounds' names."""
     runs = list(_all_runs(kernel.body))
-    declared = [{s.name: s.value.type for s in _flat(run) if isinstance(s, Declare)} for run in runs]
+    declared: list[dict[str, Type]] = [
+        {s.name: s.value.type for s in _flat(run) if isinstance(s, Declare)} for run in runs
+    ]
     used = [{name for s in _flat(run) for name in _names(s)} for run in runs]
     bounds = {name for loop in _meeting_loops(kernel.body) for e in (loop.begin, loop.end) for name in _in(e)}
     return {

@@ -260,7 +260,7 @@ class Var:
         self.kernel.add(Assign(self.name, value))
 
 
-_RESERVED = ("lane", "group", "row", "groups", "rows", "unit")
+_RESERVED: tuple[str, ...] = ("lane", "group", "row", "groups", "rows", "unit")
 """Names that printers use themselves."""
 
 
@@ -275,7 +275,7 @@ class Kernel:
         self.shared_arrays: list[Memory] = []
         self.body: list[Statement] = []
         self._open = [self.body]
-        self._names = dict.fromkeys(_RESERVED, 1)
+        self._names: dict[str, int] = dict.fromkeys(_RESERVED, 1)
 
     lane = Expr(I32, "lane")
     group = Expr(I32, "group")

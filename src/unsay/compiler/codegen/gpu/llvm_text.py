@@ -40,7 +40,7 @@ class Flavour:
     """What differs between targets.
 
     attributes: text after a kernel's parameters, with {lanes}; dot4: an instruction for operands {a}, {b}, {c}, None to
-    write it out; barrier: lines; own_space: the address space of allocas.
+    write it out; barrier: lines; own_space: the address space of allocas; ending: of the module.
     """
 
     target: Target
@@ -54,6 +54,7 @@ class Flavour:
     global_space: int = 1
     shared_space: int = 3
     own_space: int = 0
+    ending: str = ""
 
     @property
     def lanes_in_turn(self) -> bool:
@@ -75,6 +76,10 @@ _SDOT4 = "call i32 @llvm.amdgcn.sdot4({a}, {b}, {c}, i1 false)"
 _SUDOT4 = "call i32 @llvm.amdgcn.sudot4(i1 true, {a}, i1 true, {b}, {c}, i1 false)"
 
 
+_CODE_OBJECT_5 = '!llvm.module.flags = !{!0}\n!0 = !{i32 1, !"amdhsa_code_object_version", i32 500}\n'
+"""LLVM's own choice is 6, which ROCm before 6.3 and older linkers do not know."""
+
+
 def amdgcn(chip: str) -> Flavour:
     """For one AMD chip: gfx11 and gfx12 name the dot product of four int8 in their own way."""
     return Flavour(
@@ -86,7 +91,7 @@ def amdgcn(chip: str) -> Flavour:
         _SUDOT4 if chip.startswith(("gfx11", "gfx12")) else _SDOT4,
         ('fence syncscope("workgroup") release', "call void @llvm.amdgcn.s.barrier()",
          'fence syncscope("workgroup") acquire'),
-        own_space=5,
+        own_space=5, ending=_CODE_OBJECT_5,
     )  # fmt: skip
 
 
@@ -118,7 +123,7 @@ def llvm_module(kernels: Sequence[Kernel], flavour: Flavour) -> str:
     """The kernels as one module."""
     texts = [_Writer(kernel, flavour).text() for kernel in kernels]
     used = [line for name, line in _DECLARATIONS.items() if any(f"@{name}(" in text for text in texts)]
-    return "\n".join([f'target triple = "{flavour.target.triple}"', "", *used, "", *texts])
+    return "\n".join([f'target triple = "{flavour.target.triple}"', "", *used, "", *texts, flavour.ending])
 
 
 _INSTRUCTIONS = {

@@ -11,11 +11,11 @@ from pathlib import Path
 from unsay.errors import TargetError
 
 PTXAS = ("ptxas",)
-LLD = ("ld.lld", *(f"ld.lld-{version}" for version in range(22, 14, -1)))
+LLD = (*(f"ld.lld-{version}" for version in range(22, 15, -1)), "ld.lld")
 
 
 def find_tool(names: Sequence[str]) -> str | None:
-    """The path of the first of these that is installed."""
+    """The path of the first of these that is installed; the last is what it is called."""
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
@@ -32,12 +32,12 @@ def link_amdgcn(code: bytes) -> bytes:
 def _run(names: Sequence[str], arguments: Sequence[str], given: bytes) -> bytes:
     tool = find_tool(names)
     if tool is None:
-        raise TargetError(f"{names[0]} is not installed")
+        raise TargetError(f"{names[-1]} is not installed")
     with tempfile.TemporaryDirectory() as directory:
         paths = {"IN": str(Path(directory, "in")), "OUT": str(Path(directory, "out"))}
         Path(paths["IN"]).write_bytes(given)
         command = [tool, *(paths.get(word, word) for word in arguments)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise TargetError(f"{names[0]}: {done.stderr.strip() or done.stdout.strip()}")
+            raise TargetError(f"{names[-1]}: {done.stderr.strip() or done.stdout.strip()}")
         return Path(paths["OUT"]).read_bytes()
