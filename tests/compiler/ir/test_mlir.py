@@ -2,9 +2,11 @@
 
 import shutil
 import subprocess
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
 from xdsl.parser import Parser
@@ -116,3 +118,32 @@ def test_what_is_wrong_is_told_with_line_and_column(line: str, column: int, mess
         from_mlir(_TEXT % line)
     assert message in str(caught.value)
     assert (caught.value.line, caught.value.column) == (4, column)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    graphs() | tensor_graphs(), st.integers(0, 10**6), st.integers(0, 30), st.sampled_from(["", "9" * 5000, "{a = "])
+)
+def test_a_damaged_text_is_read_or_refused_and_nothing_else(graph: Graph, start: int, length: int, put: str):
+    text = to_mlir(graph)
+    start %= len(text)
+    with suppress(IrError):
+        from_mlir(text[:start] + put + text[start + length :])
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ('name = "g", dims = "T: 8..1"', "the head of the graph: 1:9: dimension T: 8..1 is not a range of sizes"),
+        ('name = "g() {} //"', "has more in it than name, dims and where"),
+        ('name = "g", dims = ") sema {a = 1} {} //"', "has more in it than name, dims and where"),
+        ('name = "g", sema = {a = {b = {c = 1 : i64}}}', "expected a number or a string, found '{'"),
+        ('name = "g", sema = 1 : i64', "sema must be a dictionary, got 1"),
+        ('name = "\\FF"', "a string that is not UTF-8"),
+        ('dims = ""', "the head of the graph: 1:7: expected a name"),
+    ],
+)
+def test_a_head_that_is_wrong_is_refused(head: str, message: str):
+    with pytest.raises(IrError) as caught:
+        from_mlir(f'"builtin.module"() ({{ "llmir.graph"() ({{ }}) {{{head}}} : () -> () }}) : () -> ()')
+    assert message in str(caught.value) and caught.value.line == 1

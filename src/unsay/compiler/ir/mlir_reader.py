@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
 from unsay.compiler.ir.mlir import BUILTIN, Attribute
 from unsay.compiler.ir.parser import parse
-from unsay.compiler.ir.tokens import Tokens, grammar
+from unsay.compiler.ir.tokens import MAX_DIGITS, Tokens, grammar
 from unsay.compiler.ir.types import DEVICES, DTYPES, ROW, Extent, TensorType, fits_layout, is_layout
 from unsay.errors import IrError
 
@@ -85,6 +85,8 @@ class _Reader(Tokens):
     def _head(self, attributes: dict[str, Attribute], start: int) -> Graph:
         """The graph without operations."""
         name, dims, where = (attributes.get(key, "") for key in ("name", "dims", "where"))
+        if any(mark in f"{name}{dims}{where}" for mark in "{}/"):
+            self.fail("the head of the graph has more in it than name, dims and where", start)
         try:
             graph = parse(f"graph {name}({dims}) {f'where {where}' if where else ''} {{}}")
         except IrError as error:
@@ -168,6 +170,8 @@ class _Reader(Tokens):
         self.expect("tensor")
         self.expect("<")
         extents = self.advance().text[:-1].split("x") if self.token.kind == "shape" else []
+        if any(len(extent) > MAX_DIGITS for extent in extents):
+            self.fail(f"a dimension of more than {MAX_DIGITS} digits", start)
         element = self.take("name").text
         encoding: dict[str, Attribute] = {}
         if self.accept(","):
@@ -199,17 +203,19 @@ class _Reader(Tokens):
         dim = graph.dims.get(str(extent))
         return dim if dim is not None else self.fail(f"dimension {extent!r}, known are {', '.join(graph.dims)}", start)
 
-    def _dictionary(self) -> dict[str, Attribute]:
-        return dict(self.list(self._entry, "}"))
+    def _dictionary(self, nested: bool = False) -> dict[str, Attribute]:
+        """Entries to the closing brace; a dictionary may hold dictionaries, those may not."""
+        return dict(self.list(lambda: self._entry(nested), "}"))
 
-    def _entry(self) -> tuple[str, Attribute]:
+    def _entry(self, nested: bool) -> tuple[str, Attribute]:
         name = self._text_of(self.advance().text) if self.token.kind == "string" else self.take("name").text
         self.expect("=")
-        return name, self._attribute()
+        return name, self._attribute(nested)
 
-    def _attribute(self) -> Attribute:
-        if self.accept("{"):
-            return self._dictionary()
+    def _attribute(self, nested: bool) -> Attribute:
+        if self.at("{") and not nested:
+            self.accept("{")
+            return self._dictionary(nested=True)
         if self.accept("["):
             return tuple(self.list(self._item, "]"))  # pyright: ignore[reportReturnType]
         if self.accept("array"):
@@ -258,4 +264,7 @@ class _Reader(Tokens):
             return named.get(escape) or bytes([int(escape, 16)])
 
         raw = re.sub(rb'\\([nt"\\]|[0-9A-Fa-f]{2})', byte, token[1:-1].encode("utf-8", "surrogatepass"))
-        return raw.decode("utf-8", "surrogatepass")
+        try:
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            self.fail(f"a string that is not UTF-8: {error.reason}", self.token.start)
