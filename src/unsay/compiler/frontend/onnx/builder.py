@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from unsay.compiler.frontend.onnx.parse import Node, Tensor
 from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, extent, size_of
 from unsay.compiler.frontend.onnx.tensors import MAX_ELEMENTS, dtype_of
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
-from unsay.compiler.ir.dims import Extent
+from unsay.compiler.ir.dims import Extent, Monomial
 from unsay.compiler.ir.types import FLOATS, TensorType, dtype_name
 from unsay.isa.formats import DType
 
@@ -51,6 +52,7 @@ class Builder:
         self.weights: dict[str, NDArray[Any]] = {}
         self.items: dict[str, Item] = {}
         self._lifted: dict[int, tuple[Known, Value]] = {}
+        self._scalars: dict[tuple[object, DType], Value] = {}
         self._base = "v"
         self._made: list[Value] = []
 
@@ -90,7 +92,7 @@ class Builder:
         if value != value:
             raise RefusalError("a parameter that is NaN")
         made = float(value) if dtype in FLOATS else int(value)
-        return self.declare("constant", type=TensorType((), dtype), value=(made,))
+        return self._once((repr(made), dtype), lambda: self.declare("constant", type=TensorType((), dtype), value=(made,)))
 
     def reshape(self, x: Value, sizes: Sequence[AnySize]) -> Value:
         """x in another shape; x itself if it has that shape."""
@@ -117,6 +119,16 @@ class Builder:
     def iota(self, sizes: Sequence[AnySize], axis: int, dtype: DType = DType.I64) -> Value:
         """0, 1, 2 ... along an axis."""
         return self.declare("iota", type=TensorType(self.extents(sizes), dtype), axis=axis)
+
+    def size(self, wanted: AnySize) -> Value:
+        """A size as a number of the graph: i64."""
+        return self._once((wanted, DType.I64), lambda: self._lift_size(wanted))
+
+    def _once(self, key: tuple[object, DType], make: Callable[[], Value]) -> Value:
+        """Scalars are made once; the graph only grows while a model is imported."""
+        if key not in self._scalars:
+            self._scalars[key] = make()
+        return self._scalars[key]
 
     def lift(self, item: Item) -> Value:
         """The item as a value of the graph; the same Known is lifted once."""
@@ -153,7 +165,7 @@ class Builder:
         """Sizes as numbers of the graph: sums and products of `size`, one element at a time."""
         if known.array.size > _MAX_INLINE:
             raise RefusalError(f"{known.array.size} sizes as data")
-        parts = [self._lift_size(element) for element in known.array.ravel().tolist()]
+        parts = [self.size(element) for element in known.array.ravel().tolist()]
         if known.array.ndim == 0:
             return self.cast(parts[0], known.dtype)
         whole = self.emit("concat", *(self.reshape(part, [1]) for part in parts), axis=0)
@@ -162,14 +174,14 @@ class Builder:
     def _lift_size(self, element: AnySize) -> Value:
         if not isinstance(element, Size):
             return self.declare("constant", type=TensorType((), DType.I64), value=(int(element),))
-        total: Value | None = None
-        for monomial, coefficient in element.formula.terms:
-            term = self._lift_size(coefficient)
-            for dim in monomial:
-                term = self.emit("mul", term, self.emit("size", dim=dim.name))
-            total = term if total is None else self.emit("add", total, term)
-        assert total is not None, element
-        return total
+        terms = [self._lift_term(monomial, coefficient) for monomial, coefficient in element.formula.terms]
+        return reduce(lambda total, term: self.emit("add", total, term), terms)
+
+    def _lift_term(self, monomial: Monomial, coefficient: int) -> Value:
+        factors = [self.emit("size", dim=dim.name) for dim in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(self.size(coefficient))
+        return reduce(lambda product, factor: self.emit("mul", product, factor), factors)
 
     def _weight_name(self, name: str) -> str:
         candidate, suffix = name, 0

@@ -7,7 +7,7 @@ import numpy as np
 from unsay.compiler.frontend.onnx.builder import Call, Item, Known, axis_of, known_sizes
 from unsay.compiler.frontend.onnx.fold import fill
 from unsay.compiler.frontend.onnx.rule import Rule, rule
-from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, product
+from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, always_equal, product
 from unsay.compiler.ir.core import Value
 from unsay.compiler.ir.types import FLOATS, TensorType
 from unsay.isa.formats import DType
@@ -171,20 +171,58 @@ def _bound(position: AnySize, size: AnySize) -> AnySize:
 
 
 def _cut(call: Call, x: Value, axis: int, start: AnySize, end: AnySize) -> Value:
-    """x[start:end] along an axis; where the bounds are no numbers, by a gather of start + 0, 1, 2 ..."""
+    """x[start:end] along an axis; where the bounds are no numbers from either end, a gather of start + 0, 1, 2 ..."""
     b, size = call.builder, call.sizes_of(x)[axis]
-    if start == 0 and end == size:
+    if always_equal(start, 0) and always_equal(end, size):
         return x
     if end <= start:
         raise RefusalError(f"a slice of no elements, {start} to {end} of {size}")
     b.has(end - start)
-    if isinstance(start, int) and (isinstance(end, int) or end == size):
-        stop = end if isinstance(end, int) else _END
-        return b.emit("slice", x, axis=axis, start=start, stop=stop, step=1)
+    first, stop = _from_an_end(start, size), _END if always_equal(end, size) else _from_an_end(end, size)
+    if first is not None and stop is not None:
+        return b.emit("slice", x, axis=axis, start=first, stop=stop, step=1)
     positions = b.iota([end - start], 0)
-    if start != 0:
-        positions = b.emit("add", positions, b.lift(Known(np.array(start, object), DType.I64)))
+    if not always_equal(start, 0):
+        positions = b.emit("add", positions, b.size(start))
     return b.emit("gather", x, positions, axis=axis)
+
+
+def _from_an_end(position: AnySize, size: AnySize) -> int | None:
+    """A position as a number from the front, or a negative one from the back; None if it is neither."""
+    if isinstance(position, int):
+        return position
+    behind = position - size
+    return behind if isinstance(behind, int) and behind < 0 else None
+
+
+def _gather_nd(call: Call) -> Value:
+    """data[indices[.., 0], indices[.., 1], ..]: a gather from the indexed dimensions laid in a row"""
+    if call.int("batch_dims", 0):
+        raise RefusalError(f"attribute batch_dims = {call.int('batch_dims', 0)}; 0 is supported")
+    b, sizes, indices = call.builder, call.shape(0), call.value(1)
+    depth = call.shape(1)[-1] if call.shape(1) else 0
+    if not isinstance(depth, int) or not 1 <= depth <= len(sizes):
+        raise RefusalError(f"{depth} indices into {len(sizes)} dimensions")
+    row: Value | None = None
+    for place, size in enumerate(sizes[:depth]):
+        part = _counted(call, _component(call, indices, place), size)
+        row = part if row is None else b.emit("add", b.emit("mul", row, b.size(size)), part)
+    assert row is not None, depth
+    return b.emit("gather", b.reshape(call.value(0), [product(sizes[:depth]), *sizes[depth:]]), row, axis=0)
+
+
+def _component(call: Call, indices: Value, place: int) -> Value:
+    """indices[.., place]"""
+    b, axis = call.builder, indices.type.rank - 1
+    part = b.emit("slice", indices, axis=axis, start=place, stop=place + 1, step=1)
+    return b.cast(b.reshape(part, call.sizes_of(indices)[:-1]), DType.I64)
+
+
+def _counted(call: Call, index: Value, size: AnySize) -> Value:
+    """Indices counted from the front: negative ones are from the end."""
+    b = call.builder
+    behind = b.emit("add", index, b.size(size))
+    return b.emit("select", b.emit("less", index, b.number(0, index)), behind, index)
 
 
 def _gather(call: Call) -> Value:
@@ -205,7 +243,7 @@ def _range(call: Call) -> Value:
         positions = b.emit("mul", positions, b.number(delta, positions))
     if isinstance(start, int) and start == 0:
         return positions
-    return b.emit("add", positions, b.lift(Known(np.array(start, object), dtype)))
+    return b.emit("add", positions, b.cast(b.size(start), dtype))
 
 
 def _constant_of_shape(call: Call) -> Value:
@@ -220,7 +258,7 @@ def _trilu(call: Call) -> Value:
     b, x, sizes = call.builder, call.value(0), call.shape(0)[-2:]
     k = call.size(1) if call.has(1) else 0
     rows, columns = b.iota(sizes, 0), b.iota(sizes, 1)
-    shifted = b.emit("add", rows, b.lift(Known(np.array(k, object), DType.I64)))
+    shifted = b.emit("add", rows, b.size(k))
     kept = b.emit("greater_equal", columns, shifted) if call.int("upper", 1) else b.emit("less_equal", columns, shifted)
     zero = b.declare("constant", type=TensorType((), x.type.dtype), value=(0.0 if x.type.dtype in FLOATS else 0,))
     return b.emit("select", kept, x, zero)
@@ -269,6 +307,7 @@ RULES: dict[str, Rule] = {
     "Split": rule(_split, (1, 2), "axis", "num_outputs"),
     "Slice": rule(_slice, (3, 5)),
     "Gather": rule(_gather, 2, "axis"),
+    "GatherND": rule(_gather_nd, 2, "batch_dims"),
     "Range": rule(_range, 3),
     "ConstantOfShape": rule(_constant_of_shape, 1, "value"),
     "Trilu": rule(_trilu, (1, 2), "upper"),

@@ -69,16 +69,13 @@ class Size:
         return hash(self.formula)
 
     def __lt__(self, other: AnySize) -> bool:
-        low, high = _bounds(self - other)
-        if low < 0 <= high:
-            raise RefusalError(f"whether {self} is less than {other} depends on the sizes")
-        return high < 0
+        return _is_negative(self - other)
+
+    def __gt__(self, other: AnySize) -> bool:
+        return _is_negative(other - self)
 
     def __ge__(self, other: AnySize) -> bool:
         return not self < other
-
-    def __gt__(self, other: AnySize) -> bool:
-        return bool(other < self)
 
     def __le__(self, other: AnySize) -> bool:
         return not self > other
@@ -101,6 +98,18 @@ def size(formula: Formula) -> AnySize:
 def size_of(extent: Extent) -> AnySize:
     """The size of a dimension of a type."""
     return extent if isinstance(extent, int) else size(dims.of(extent))
+
+
+def _is_negative(difference: AnySize) -> bool:
+    low, high = _bounds(difference)
+    if low < 0 <= high:
+        raise RefusalError(f"whether {difference} is less than 0 depends on the sizes")
+    return high < 0
+
+
+def always_equal(a: AnySize, b: AnySize) -> bool:
+    """Whether two sizes are one for all sizes of the dimensions."""
+    return isinstance(a - b, int) and a - b == 0
 
 
 def product(sizes: Iterable[AnySize]) -> AnySize:

@@ -129,7 +129,10 @@ def _split(data: Buffer, position: int, end: int) -> dict[int, list[tuple[int, i
             value, position = _varint(data, position, end)
             field = (VARINT, value, position)
         elif wire == SPAN:
-            length, position = _varint(data, position, end)
+            if position < end and (length := data[position]) < 0x80:
+                position += 1
+            else:
+                length, position = _varint(data, position, end)
             field = (SPAN, position, position + length)
             position += length
         elif wire in _FIXED_BYTES:
