@@ -113,6 +113,19 @@ def _is_refused(graph: Graph) -> bool:
     return False
 
 
+def test_sizes_without_a_bound_worth_the_name_are_refused():
+    text = """graph g(B: 1..1000000, T: 1..1000000)%s {
+  %%x = input() {name = "x"} : tensor<B x T x 1000000 x f32>
+  %%y = exp(%%x) : tensor<B x T x 1000000 x f32>
+  output(%%y)
+}"""
+    with pytest.raises(IrError, match=r"may take 4\.0e\+18 bytes on the cpu: give its dimensions narrower ranges"):
+        plan_memory(parse(text % ""))
+    graph = parse(text % " where B*T <= 1000")
+    plan_memory(graph)
+    assert graph.sema["arena_bytes.cpu"] == 4 * 10**9
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

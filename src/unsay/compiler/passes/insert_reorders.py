@@ -31,7 +31,7 @@ def insert_reorders(graph: Graph) -> int:
 
 
 def _place(graph: Graph, operation: Operation, brought: _Brought) -> bool:
-    if operation.kind in ("transfer", "reorder") or not operation.results:
+    if operation.kind == "transfer" or not operation.results:
         return False
     device = str(operation.attributes.get(DEVICE, operation.results[0].type.device))
     operands = [

@@ -13,6 +13,10 @@ from unsay.compiler.dialect.sema import OFFSETS
 from unsay.compiler.ir.core import Graph, Operation
 from unsay.compiler.lower.memory import Buffer, place
 from unsay.compiler.verify.memory_plan import Life, lives
+from unsay.errors import IrError
+
+_MOST_BYTES = 1 << 59
+"""No text has longer numbers, and no machine that much memory."""
 
 
 def plan_memory(graph: Graph) -> int:
@@ -20,7 +24,7 @@ def plan_memory(graph: Graph) -> int:
     offsets: dict[Operation, tuple[int, ...]] = {}
     for device, values in _by_device(lives(graph)).items():
         buffers = [Buffer(life.num_bytes, life.first, life.last) for life in values]
-        graph.sema[f"arena_bytes.{device}"] = place(buffers)
+        graph.sema[f"arena_bytes.{device}"] = _checked(graph, place(buffers), device)
         for life, buffer in zip(values, buffers, strict=True):
             maker = life.value.producer
             offsets[maker] = (*offsets.get(maker, ()), buffer.offset)
@@ -31,6 +35,14 @@ def plan_memory(graph: Graph) -> int:
         if operation in offsets:
             operation.attributes[OFFSETS] = offsets[operation]
     return changed
+
+
+def _checked(graph: Graph, num_bytes: int, device: str) -> int:
+    if num_bytes > _MOST_BYTES:
+        problem = f"{graph.name} may take {num_bytes:.1e} bytes on the {device}"
+        hint = "give its dimensions narrower ranges, or a constraint that bounds their product"
+        raise IrError(f"{problem}: {hint}", *graph.location)
+    return num_bytes
 
 
 def _by_device(values: list[Life]) -> dict[str, list[Life]]:
