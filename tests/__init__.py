@@ -1,1 +1,1 @@
-"""Mirrors src/unsay. A package, since others install one of the same name, which Python would take before a directory."""
+"""Mirrors src/unsay. A package: others install one of the same name, which Python would take before a directory."""

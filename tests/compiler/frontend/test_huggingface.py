@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Regex, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as LibraryTokenizer
 
 import unsay
-from tests.tiny import CONTROL_TOKENS, write_tiny_gguf
+from tests.images import plain_image
+from tests.tiny import CONTROL_TOKENS, tiny_vocabulary, write_tiny_gguf
 from tests.tiny_hf import BYTE_LEVEL, SMOLLM, write_json, write_tiny_hf, write_tokenizer, write_weights
+from unsay.cachedir import cache_root
+from unsay.cli.main import main
+from unsay.compiler.cache import files_digest
 from unsay.compiler.frontend.arrays import FileWeights
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.frontend.huggingface import open_huggingface
-from unsay.compiler.frontend.source import import_model, open_model
+from unsay.compiler.frontend.source import import_model, open_model, open_text_side
 from unsay.errors import ModelFileError, ModelNotFoundError, UnsupportedError
 from unsay.image import ModelSpec
 from unsay.session.tokenizer import Tokenizer
@@ -131,6 +138,17 @@ def test_a_tensor_without_a_place_is_refused_by_its_own_name(tmp_path: Path) -> 
     with pytest.raises(
         UnsupportedError, match=r"'model\.layers\.0\.self_attn\.k_norm\.weight' \(1 in all\) has no place"
     ):
+        open_model(directory)
+
+
+def test_a_stored_rope_table_is_passed_over_if_it_is_the_one_the_config_states(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m")
+    tensors, name = _stored(directory), "model.layers.0.self_attn.rotary_emb.inv_freq"
+    table = (1e4 ** -(np.arange(0, 16, 2) / 16)).astype(np.float32)
+    write_weights(directory, {**tensors, name: table})
+    assert len(open_model(directory).file.tensors) == len(tensors)
+    write_weights(directory, {**tensors, name: table * 2})
+    with pytest.raises(UnsupportedError, match=r"rotary_emb\.inv_freq' \(1 in all\) has no place"):
         open_model(directory)
 
 
@@ -287,6 +305,44 @@ def test_a_bos_in_front_is_what_the_settings_say_or_else_the_post_processor(tmp_
         assert open_model(directory).vocab.add_bos is wanted
 
 
+TEXTS = (
+    "", " ", "\n\n  x", "It's 12345 and 3,000.50", "I'LL we've  you'd", "naïve café é", "日本語 ½ ⅷ", "a\tb\r\nc ",
+    "<|im_start|>user\nhi<|im_end|>", "🙂👍🏽 ", "pandas  and the  others", "\u1e9b\u0323 \u212b", "x" * 50,
+)  # fmt: skip
+_REGEX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LIBRARY: dict[str, tuple[Any, list[Any], bool]] = {
+    "gpt-2": (None, [pre_tokenizers.ByteLevel(add_prefix_space=False)], False),
+    "smollm": (
+        None, [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)], False),
+    "llama-bpe": (
+        None, [pre_tokenizers.Split(Regex(_REGEX % r"\p{N}{1,3}"), "isolated"),
+               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)], True),
+    "qwen2": (
+        normalizers.NFC(), [pre_tokenizers.Split(Regex(_REGEX % r"\p{N}"), "isolated"),
+                            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _LIBRARY)
+def test_ids_are_those_of_the_tokenizers_library(tmp_path: Path, kind: str) -> None:
+    """The file is the library's own, of each kind of model there is."""
+    tokens, _, merges = tiny_vocabulary()
+    normalizer, steps, ignore_merges = _LIBRARY[kind]
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    library = LibraryTokenizer(models.BPE(dict(zip(tokens, range(len(tokens)), strict=True)), pairs))
+    library.model.ignore_merges = ignore_merges
+    library.pre_tokenizer = pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
+    if normalizer is not None:
+        library.normalizer = normalizer
+    library.add_special_tokens(list(CONTROL_TOKENS))
+    library.save(str(tmp_path / "tokenizer.json"))
+    vocab = open_text_side(tmp_path)
+    assert vocab.pre == kind
+    ours = Tokenizer(vocab)
+    for text in TEXTS:
+        assert ours.encode(text, special=True) == library.encode(text).ids, text
+
+
 def test_merges_written_as_pairs_are_the_same_merges(tmp_path: Path) -> None:
     directory = write_tiny_hf(tmp_path / "m")
     before = open_model(directory).vocab
@@ -301,25 +357,30 @@ def test_merges_written_as_pairs_are_the_same_merges(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen2"])
-def test_a_directory_and_a_file_of_one_model_have_the_same_bits(tmp_path: Path, model_type: str) -> None:
-    """Rows of Q and K lie in halves in the one and adjacent in the other; packed they are the same."""
+def test_a_directory_and_a_file_of_one_model_become_the_same_image(tmp_path: Path, model_type: str) -> None:
+    """Rows of Q and K lie in halves in the one and (a llama's) adjacent in the other; packed they are the same."""
     directory = write_tiny_hf(tmp_path / "hf", model_type=model_type, num_shards=2, layers=1)
     file = write_tiny_gguf(tmp_path / "m.gguf", architecture=model_type, dtype="F32", layers=1)
-    ids = list(range(5, 45))
-    logits = []
-    for path in (directory, file):
-        with unsay.load(path, num_threads=1, executor="reference") as model:
-            logits.append(model.logits(ids))
-    assert np.array_equal(*logits)
+    ours, theirs = plain_image(directory), plain_image(file)
+    assert ours.program == theirs.program
+    assert np.array_equal(ours.weights, theirs.weights)
 
 
-def test_a_changed_file_of_a_directory_is_another_model(tmp_path: Path) -> None:
+def test_a_change_of_any_file_of_a_directory_makes_another_model(tmp_path: Path) -> None:
+    directory = write_tiny_hf(tmp_path / "m", num_shards=2, layers=1)
+    digests = {files_digest(cache_root(), model_files(directory))}
+    for count, path in enumerate(model_files(directory), 2):
+        with path.open("ab") as file:
+            file.write(b" ")
+        digests.add(files_digest(cache_root(), model_files(directory)))
+        assert len(digests) == count, path.name
+
+
+def test_unsay_run_takes_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = write_tiny_hf(tmp_path / "m", layers=1)
-    with unsay.load(directory, num_threads=1, executor="null") as model:
-        assert model.spec.norm_eps == 1e-5
-    write_tiny_hf(directory, layers=1, config={"rms_norm_eps": 1e-3})
-    with unsay.load(directory, num_threads=1, executor="null") as model:
-        assert model.spec.norm_eps == 1e-3
+    options = ["--model", str(directory), "--max-tokens", "3", "--temperature", "0", "--ignore-eos", "--json"]
+    assert main(["run", "pandas", *options]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["tokens"] == 3
 
 
 def test_half_precision_weights_are_handed_on_as_they_are(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unsay.compiler.frontend.arrays import numbers
 from unsay.compiler.frontend.hf_config import HfConfig, read_config
 from unsay.compiler.frontend.hf_files import CONFIG, INDEX, is_huggingface, shards
 from unsay.compiler.frontend.hf_tokenizer import read_vocabulary
@@ -96,6 +97,7 @@ def _open_shards(directory: Path) -> dict[str, Place]:
 def _checked(places: Mapping[str, Place], config: HfConfig) -> dict[str, Place]:
     """The tensors by our names: exactly those the configuration asks for, in its shapes."""
     wanted = _wanted(config)
+    places = {name: place for name, place in places.items() if not _is_rope_table(name, place, config.spec)}
     spare = places.keys() - wanted.keys() - ({"lm_head.weight"} if config.is_tied else set())
     if missing := sorted(wanted.keys() - places.keys()):
         raise ModelFileError(f"the tensor {missing[0]} ({len(missing)} in all) is missing; config.json asks for it")
@@ -110,6 +112,16 @@ def _checked(places: Mapping[str, Place], config: HfConfig) -> dict[str, Place]:
             raise ModelFileError(f"the tensor {name} is {list(given)}, config.json makes it {list(shape)}")
     _check_tied_head(places, config)
     return {ours: places[name] for name, (ours, _) in wanted.items()}
+
+
+def _is_rope_table(name: str, place: Place, spec: ModelSpec) -> bool:
+    """Whether it is base^(-2i/D), which older versions of transformers saved, and `rope_theta` says already."""
+    if not name.endswith(".rotary_emb.inv_freq"):
+        return False
+    stored = numbers(place.file.data(name), place.file.tensors[name].dtype).reshape(-1)
+    wanted = spec.rope_base ** -(np.arange(0, spec.head_dim, 2) / spec.head_dim)
+    is_float = stored.dtype.kind == "f" and stored.shape == wanted.shape
+    return is_float and bool(np.allclose(stored, wanted, rtol=2**-10, atol=0))
 
 
 def _check_tied_head(places: Mapping[str, Place], config: HfConfig) -> None:
