@@ -18,13 +18,14 @@ from unsay.compiler.extension import BASELINE, Extension, Rule, Version, expand,
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.evaluate import evaluate
 from unsay.compiler.ir.parser import parse
+from unsay.compiler.passes.cse import cse
 from unsay.compiler.passes.dce import dce
 from unsay.compiler.passes.pipeline import Pass, find_passes, run_passes
 from unsay.compiler.verify.axioms import BY_NAME as AXIOMS
 from unsay.compiler.verify.axioms import Axiom
 from unsay.compiler.verify.scopes import SCOPES, Scope
 from unsay.compiler.verify.spec import Level
-from unsay.compiler.verify.validate import Validator
+from unsay.compiler.verify.validate import Validator, run_validated
 from unsay.errors import ExtensionError, IrError, RequestError
 
 _OP, _PASS = acme.EXTENSION.ops[0], acme.EXTENSION.passes[0]
@@ -174,6 +175,28 @@ def test_what_breaks_the_contract_is_replaced_by_its_fallback():
         }
         np.testing.assert_allclose(evaluate(parse(acme.EXAMPLE), {"x": _X}, {})[0], _HARD_SWISH, rtol=1e-6)
         assert find_passes(["acme_fuse_relu"]) == [Pass(dce)]
+    finally:
+        installed.remove()
+
+
+def _fuses_too_much(graph: Graph) -> int:
+    """Right on graphs of one relu, wrong on those of two: nothing that the cases show."""
+    if sum(operation.kind == "relu" for operation in graph.operations) == 1:
+        return acme.acme_fuse_relu(graph)
+    return _forgets_a_relu(graph)
+
+
+def test_a_pass_that_is_not_proved_on_a_graph_gives_way_to_its_fallback():
+    installed = install(_with_run(_fuses_too_much, fallback=Pass(cse)))
+    try:
+        case = parse(acme.CASE)
+        run_validated(case, find_passes(["acme_fuse_relu"]))
+        assert [operation.kind for operation in case.operations] == ["input", "relu", "relu", "output"]
+        again = acme.CASE.replace("%y = max", "%s = relu(%x) : tensor<B x 8 x f32>\n  %y = max").replace("%r)", "%s)")
+        graph = parse(again)
+        (proof,) = run_validated(graph, find_passes(["acme_fuse_relu"]))
+        assert proof.status == "proved"
+        assert [operation.kind for operation in graph.operations] == ["input", "relu", "maximum", "output"]
     finally:
         installed.remove()
 

@@ -78,7 +78,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class PassExtension:
-    """A pass, the equations it relies on, and LLMIR texts it applies to; `fallback` runs in its place."""
+    """A pass, the equations it relies on, and LLMIR texts it applies to.
+
+    `fallback` runs in its place: on every graph if the pass does not keep the contract, else on those where it is not
+    proved.
+    """
 
     step: Pass
     rules: tuple[Rule, ...]

@@ -10,7 +10,7 @@ from unsay.compiler.dialect.domains import Array, Domain
 from unsay.compiler.dialect.tensor_semantics import Meaning
 from unsay.compiler.extension.conformance import fallback_problems, problems_of
 from unsay.compiler.extension.contract import Extension, Fallback, OpExtension, PassExtension
-from unsay.compiler.extension.tables import Row, enter, expand_with, remove, rows_of_op, rows_of_pass
+from unsay.compiler.extension.tables import Row, enter, expand_with, remove, rows_of_guarded, rows_of_op, rows_of_pass
 from unsay.compiler.ir.core import Graph, Operation
 from unsay.compiler.ir.evaluate import trace
 from unsay.compiler.passes import pipeline
@@ -33,7 +33,8 @@ class Installed:
 def install(extension: Extension) -> Installed:
     """Validate an extension and enter it in the tables.
 
-    A part that does not keep the contract is replaced by its fallback; raises ExtensionError if it has none.
+    A part that does not keep the contract is replaced by its fallback; raises ExtensionError if it has none. A pass
+    that keeps it is replaced by its fallback on graphs where T1 does not prove it.
     """
     problems = problems_of(extension)
     replaced = {name: found for name, found in problems.items() if found}
@@ -66,12 +67,12 @@ def expand(graph: Graph, installed: Sequence[Installed]) -> int:
 
 
 def _rows(part: OpExtension | PassExtension, is_replaced: bool) -> list[Row]:
-    if not is_replaced:
-        return rows_of_op(part) if isinstance(part, OpExtension) else rows_of_pass(part)
-    assert part.fallback is not None, part
     if isinstance(part, OpExtension):
-        return rows_of_op(replace(part, meaning=_through(part.fallback)))
-    return [(pipeline.BY_NAME, part.step.name, part.fallback)]
+        meaning = _through(part.fallback) if is_replaced and part.fallback else part.meaning
+        return rows_of_op(replace(part, meaning=meaning))
+    if part.fallback is None:
+        return rows_of_pass(part)
+    return [(pipeline.BY_NAME, part.step.name, part.fallback)] if is_replaced else rows_of_guarded(part, part.fallback)
 
 
 def _through(fallback: Fallback) -> Meaning:

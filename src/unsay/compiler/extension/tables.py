@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 from unsay.compiler.dialect import ops, semantics
 from unsay.compiler.extension.contract import Fallback, OpExtension, PassExtension
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.passes import pipeline
+from unsay.compiler.passes.pipeline import Pass
 from unsay.compiler.verify import axioms, scopes
+from unsay.compiler.verify.validate import run_validated
+from unsay.errors import PassError
 
 Row = tuple[MutableMapping[str, Any], str, Any]
 """A table, a key and what is under it."""
@@ -22,12 +27,28 @@ def rows_of_op(op: OpExtension) -> list[Row]:
 
 
 def rows_of_pass(extension: PassExtension) -> list[Row]:
-    """What a pass adds: itself, its equations, and that it alone may use them."""
+    """What a pass adds: itself, its equations, and that it alone, with those of its fallback, may use them."""
     rows: list[Row] = [(pipeline.BY_NAME, extension.step.name, extension.step)]
     for rule in extension.rules:
         rows += [(axioms.BY_NAME, rule.axiom.name, rule.axiom), (scopes.SCOPES, rule.axiom.name, rule.scopes)]
     names = tuple(rule.axiom.name for rule in extension.rules)
     return [*rows, (axioms.BY_PASS, extension.step.name, names)]
+
+
+def rows_of_guarded(extension: PassExtension, fallback: Pass) -> list[Row]:
+    """The same with a pass that runs its fallback on graphs where it is not proved itself."""
+
+    @wraps(extension.step.run)
+    def run(graph: Graph) -> int:
+        try:
+            run_validated(graph.copy(), [extension.step])
+        except PassError:
+            return fallback.run(graph)
+        return extension.step.run(graph)
+
+    *rows, (table, name, own) = rows_of_pass(extension)
+    rows[0] = (pipeline.BY_NAME, name, replace(extension.step, run=run))
+    return [*rows, (table, name, (*own, *axioms.BY_PASS.get(fallback.name, ())))]
 
 
 def enter(rows: Sequence[Row]) -> None:
