@@ -17,6 +17,7 @@ from unsay.compiler.codegen.gpu.llvm_text import CPU, llvm_module
 from unsay.compiler.codegen.gpu.plan import GpuStep, Place
 from unsay.compiler.codegen.llvm import compile_module
 from unsay.core import Batch
+from unsay.isa.formats import padded_rows
 from unsay.isa.targets import find_target
 
 Bytes = NDArray[np.uint8]
@@ -105,4 +106,6 @@ def run_model(image: Any, plan: GpuStep, batch: Batch, pages: Bytes, device: Dev
     }
     launch_all(plan, regions, batch, device)
     vocabulary = image.manifest.spec.vocab_size
-    return logits.view(np.float32)[: len(batch.logit_rows) * vocabulary].reshape(-1, vocabulary)
+    rows = logits.view(np.float32).reshape(-1, padded_rows(vocabulary))
+    assert not rows[:, vocabulary:].any(), "padding rows of the weights give zeros"
+    return rows[: len(batch.logit_rows), :vocabulary]

@@ -84,7 +84,29 @@ def test_weights_and_activations_that_do_not_fit_are_refused() -> None:
     step = a_step()
     step.matrix(3, DType.Q8_0, 64, 96)
     step.add("MATMUL", 1, 1, 3)
-    refused(step, ProgramError, r"\(MATMUL\): weights Q8_0 \(64, 96\) of x F32 \(24, 96\)")
+    refused(step, ProgramError, r"\(MATMUL\): weights Q8_0 \(64, 96\) do not fit x F32 \(24, 96\), y F32")
+
+
+@pytest.mark.parametrize(("num_rows", "legal"), [(2**31 // 64, True), (2**31 // 64 + 16, False)])
+def test_words_of_a_tensor_are_counted_in_an_i32(num_rows: int, legal: bool) -> None:
+    step = a_step()
+    sizes = {"dtype": int(DType.F32), "rank": 2, "offset": 0, "dim1": 64, "dim2": 1, "dim3": 1}
+    step.add("TENSOR", 3, dim0=num_rows, flags=("REGION1",), **sizes)
+    step.activation(4, DType.F32, 64)
+    step.add("TENSOR", 5, flags=("DIM_TOKENS",), **sizes | {"dim0": 1, "dim1": num_rows})
+    step.add("MATMUL", 5, 4, 3)
+    if legal:
+        plan_step(step.program, step.spec)
+    else:
+        refused(step, UnsupportedError, r"\(MATMUL\): a tensor of 8589\d+ bytes: GPU kernels index 8589934592 at most")
+
+
+@pytest.mark.parametrize("name", ["ADD", "SILU_MUL"])
+def test_rows_of_different_lengths_are_refused(name: str) -> None:
+    step = a_step()
+    step.activation(3, DType.F32, 64)
+    step.add(name, 1, 1, 3)
+    refused(step, ProgramError, r"shapes differ: \[\(24, 96\), \(24, 96\), \(24, 64\)\]")
 
 
 def test_a_register_that_names_nothing_is_refused() -> None:

@@ -26,6 +26,7 @@ from unsay.isa.formats import (
     QUANTISED_WEIGHTS,
     DType,
     activation_bytes,
+    padded_rows,
     weight_bytes,
 )
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Region
@@ -33,6 +34,9 @@ from unsay.isa.program import Instruction, Program
 
 Rows: TypeAlias = Literal["tokens", "logit_rows"] | int
 """A number, or what the step counts."""
+
+MAX_BUFFER_BYTES = 4 << 31
+"""Kernels count words in an i32. Of the pool only the user knows the size: it may be no larger either."""
 
 _Shape = ParamSpec("_Shape")
 
@@ -134,6 +138,11 @@ class _Planner:
     def launch_groups(self, kernel: Kernel, groups: int, rows: Rows, *places: Place) -> None:
         """A kernel on so many groups."""
         assert len(places) == len(kernel.buffers), (kernel.name, places)
+        for place in places:
+            if place.num_bytes > MAX_BUFFER_BYTES:
+                raise UnsupportedError(
+                    f"{self.where}: a tensor of {place.num_bytes} bytes: GPU kernels index {MAX_BUFFER_BYTES} at most"
+                )
         self.kernels.setdefault(kernel.name, kernel)
         self.launches.append(Launch(kernel.name, groups, rows, places))
 
@@ -143,6 +152,11 @@ class _Planner:
             raise ProgramError(f"{self.where}: R{register} names no tensor")
         return self.tensors[register]
 
+    def same_width(self, *tensors: _Tensor) -> None:
+        """Refuse rows of different lengths."""
+        if len({tensor.width for tensor in tensors}) > 1:
+            raise ProgramError(f"{self.where}: shapes differ: {[tensor.dims for tensor in tensors]}")
+
     def temporary(self, rows: int, width: int) -> Place:
         """f32 [rows][width] of the launches' own, until the end of the instruction."""
         place = Place("scratch", self.scratch_used, rows * width * 4)
@@ -150,14 +164,19 @@ class _Planner:
         self.scratch_bytes = max(self.scratch_bytes, self.scratch_used)
         return place
 
-    def product(self, w: _Tensor, x: _Tensor, y: Place, rows: Rows,
-                bias: Place | None = None, accumulate: bool = False) -> None:  # fmt: skip
-        """y = W x (+ bias) (+ y)."""
+    def product(
+        self, w: _Tensor, x: _Tensor, y: _Tensor, bias: Place | None = None, *, accumulate: bool = False
+    ) -> None:
+        """y = W x (+ bias) (+ y). Without a bias y may be wider than W has rows, as the packed weights are."""
         needed = QUANTISED_ACTIVATIONS if w.dtype in QUANTISED_WEIGHTS else {DType.F32}
-        if x.dtype not in needed or x.width != w.width:
-            raise ProgramError(f"{self.where}: weights {w.dtype.name} {w.dims} of x {x.dtype.name} {x.dims}")
-        shape = Gemv(w.dtype, w.dims[0], w.width, x.dtype, x.dims[0], bias is not None, accumulate)
-        self.launch(self.kernel(gemv, shape), w.dims[0], rows, w.place, x.place, y, *([] if bias is None else [bias]))
+        num_rows, num_columns = w.dims
+        same_rows = y.width == num_rows if bias else padded_rows(y.width) == padded_rows(num_rows)
+        if x.dtype not in needed or y.dtype is not DType.F32 or x.width != num_columns or not same_rows:
+            x_and_y = f"x {x.dtype.name} {x.dims}, y {y.dtype.name} {y.dims}"
+            raise ProgramError(f"{self.where}: weights {w.dtype.name} {w.dims} do not fit {x_and_y}")
+        shape = Gemv(w.dtype, y.width, num_columns, x.dtype, x.dims[0], bias is not None, accumulate)
+        places = (w.place, x.place, y.place, *([] if bias is None else [bias]))
+        self.launch(self.kernel(gemv, shape), y.width, y.rows, *places)
 
     def result(self, out: _Tensor) -> Place:
         """Where a kernel puts the f32 values of `out`: there, or where `finish` quantises them from."""
@@ -200,6 +219,7 @@ def _norm(planner: _Planner, op: Instruction) -> None:
     if op.has("LAYER"):
         raise UnsupportedError(f"{planner.where}: layer norm has no GPU kernel")
     out, x, gamma = (planner.tensor(register) for register in op.registers[:3])
+    planner.same_width(out, x, gamma)
     values, chosen = planner.result(out), op.has("ROWS")
     kernel = planner.kernel(rms_norm, x.width, float(op.field("eps")), chosen_rows=chosen)
     planner.launch_groups(kernel, 1, out.rows, x.place, gamma.place, values, *([_LOGIT_ROWS] if chosen else []))
@@ -209,14 +229,14 @@ def _norm(planner: _Planner, op: Instruction) -> None:
 def _matmul(planner: _Planner, op: Instruction) -> None:
     out, x, w = (planner.tensor(register) for register in op.registers[:3])
     bias = None if op.registers[3] == NO_REGISTER else planner.tensor(op.registers[3]).place
-    planner.product(w, x, out.place, out.rows, bias, op.has("ACCUMULATE"))
+    planner.product(w, x, out, bias, accumulate=op.has("ACCUMULATE"))
 
 
 def _qkv(planner: _Planner, op: Instruction) -> None:
     out, x, w, table = (planner.tensor(register) for register in op.registers)
     offset = op.integer("bias")
     bias = None if offset == NO_OFFSET else Place("persistent", offset, out.width * 4)
-    planner.product(w, x, out.place, out.rows, bias)
+    planner.product(w, x, out, bias)
     num_heads, num_kv_heads, dim = (op.integer(name) for name in ("num_heads", "num_kv_heads", "head_dim"))
     _turn(planner, out, table, num_heads + num_kv_heads, dim, 0)
 
@@ -251,18 +271,19 @@ def _attn(planner: _Planner, op: Instruction) -> None:
 def _ffn(planner: _Planner, op: Instruction) -> None:
     out, x, gate_up, down = (planner.tensor(register) for register in op.registers)
     size, dtype = op.integer("ffn_size"), DType(op.integer("hidden_dtype"))
-    both = planner.temporary(x.dims[0], 2 * size)
-    planner.product(gate_up, x, both, x.rows)
+    both = _Tensor(DType.F32, (x.dims[0], 2 * size), x.rows, planner.temporary(x.dims[0], 2 * size))
+    planner.product(gate_up, x, both)
     place = Place("arena", op.integer("hidden"), activation_bytes(dtype, x.dims[0], size))
     hidden = _Tensor(dtype, (x.dims[0], size), x.rows, place)
     values = planner.result(hidden)
-    planner.launch(planner.kernel(silu_mul, size, "alternate"), size, x.rows, both, values)
+    planner.launch(planner.kernel(silu_mul, size, "alternate"), size, x.rows, both.place, values)
     planner.finish(hidden, values)
-    planner.product(down, hidden, out.place, out.rows, accumulate=True)
+    planner.product(down, hidden, out, accumulate=True)
 
 
 def _silu_mul(planner: _Planner, op: Instruction) -> None:
     out, gate, up = (planner.tensor(register) for register in op.registers[:3])
+    planner.same_width(out, gate, up)
     values = planner.result(out)
     planner.launch(planner.kernel(silu_mul, out.width, "separate"), out.width, out.rows, gate.place, up.place, values)
     planner.finish(out, values)
@@ -270,11 +291,13 @@ def _silu_mul(planner: _Planner, op: Instruction) -> None:
 
 def _quant(planner: _Planner, op: Instruction) -> None:
     out, x = (planner.tensor(register) for register in op.registers[:2])
+    planner.same_width(out, x)
     planner.finish(out, x.place)
 
 
 def _add(planner: _Planner, op: Instruction) -> None:
     out, a, b = (planner.tensor(register) for register in op.registers[:3])
+    planner.same_width(out, a, b)
     planner.launch(planner.kernel(add, out.width), out.width, out.rows, a.place, b.place, out.place)
 
 
