@@ -35,7 +35,8 @@ def test_a_copy_says_the_same_and_shares_no_operation(graph: Graph):
 
 def test_comments_and_spacing_do_not_matter():
     text = (
-        'graph g(T:1..4){// a\n  %x=weight(){tensor="a\\n"}:tensor<T x 2 x f32,device="cpu",layout="row"> // b\n}// c'
+        'graph g(T:1..4){// a\n  %x=weight(){tensor="a\\n"}:tensor\n'
+        '<T x 2 x f32, // c\ndevice="cpu",layout="row"> // b\n}// c'
     )
     graph = parse(text)
     assert print_graph(graph) == 'graph g(T: 1..4) {\n  %x = weight() {tensor = "a\\n"} : tensor<T x 2 x f32>\n}\n'
@@ -59,6 +60,8 @@ _WEIGHT = '%x = weight() {tensor = "x"} : tensor<T x 4 x f32>'
         ("%y = silu(%x) {a = b} : tensor<T x 4 x f32>", 3, 22, "expected a number or a string, found 'b'"),
         ("%y = silu(%x) {a = " + "9" * 5000 + "} : tensor<T x 4 x f32>", 3, 22, "an integer of 5000 digits"),
         ('%y = silu(%x) {a = "\\q"} : tensor<T x 4 x f32>', 3, 22, "not a JSON string"),
+        ("%y = silu(%x) : tensor<T x 4 x f32", 3, 19, "expected a type, found 'tensor'"),
+        ('%y = silu(%x) : tensor<T x 4 x f32, layout = "\\q">', 3, 48, "not a JSON string"),
         ("%y = silu(%x) ; tensor<T x 4 x f32>", 3, 17, "no token begins with ';'"),
         ("%y = silu(%x", 4, 1, "expected ',', found '}'"),
         ("%y, %y = silu(%x) : tensor<T x 4 x f32>, tensor<T x 4 x f32>", 3, 12, "two results alike"),

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
-
 from unsay.compiler.ir import dims as formulas
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
-from unsay.compiler.ir.dims import RELATIONS, Constraint, Formula
-from unsay.compiler.ir.tokens import Token, Tokens, grammar
-from unsay.compiler.ir.types import DEVICES, DTYPES, ROW, Dim, Extent, TensorType, fits_layout, is_layout
+from unsay.compiler.ir.dims import RELATIONS, Constraint, Dim, Formula
+from unsay.compiler.ir.tokens import Tokens, grammar
+from unsay.compiler.ir.type_parser import NAME, STRING, TYPE, TypeParser, named_dim, string
+from unsay.compiler.ir.types import TensorType
 from unsay.errors import IrError
 
 _LANGUAGE = grammar(
     ("value", r"%[A-Za-z0-9_.\-]+"),
     ("float", r"-inf(?![A-Za-z0-9_.\-])|-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)"),
     ("int", r"-?[0-9]+"),
-    ("string", r'"(?:[^"\\\n]|\\.)*"'),
-    ("name", r"[A-Za-z_][A-Za-z0-9_.\-]*"),
+    ("string", STRING),
+    ("type", TYPE),
+    ("name", NAME),
     ("mark", r"\.\.|==|!=|<=|>=|[(){}\[\]<>=:,+*%\-]"),
 )
 
@@ -30,6 +30,7 @@ class _Parser(Tokens):
     def __init__(self, text: str) -> None:
         super().__init__(text, _LANGUAGE)
         self._values: dict[str, Value] = {}
+        self._known_types: dict[str, TensorType] = {}
         self._graph = Graph("", ())
 
     def graph(self) -> Graph:
@@ -113,13 +114,7 @@ class _Parser(Tokens):
     def _factor(self) -> Formula:
         if self.token.kind == "int":
             return formulas.number(self.integer())
-        return formulas.of(self._named_dim(self.take("name")))
-
-    def _named_dim(self, token: Token) -> Dim:
-        dim = self._graph.dims.get(token.text)
-        if dim is None:
-            self.fail(f"dimension {token.text!r}, known are {', '.join(self._graph.dims)}", token.start)
-        return dim
+        return formulas.of(named_dim(self, self._graph.dims, self.take("name")))
 
     def _operation(self) -> None:
         start = self.token.start
@@ -173,7 +168,7 @@ class _Parser(Tokens):
             return self._numbers()
         token = self.token
         if token.kind == "string":
-            return self._string()
+            return string(self)
         if self.at("true") or self.at("false"):
             return self.accept("true") or not self.accept("false")
         return self._number()
@@ -192,13 +187,6 @@ class _Parser(Tokens):
             return float(self.advance().text)
         return self.integer()
 
-    def _string(self) -> str:
-        token = self.take("string")
-        try:
-            return str(json.loads(token.text))
-        except ValueError as error:
-            self.fail(f"not a JSON string: {error}", token.start)
-
     def _types(self) -> list[TensorType]:
         types = [self._type()]
         while self.accept(","):
@@ -206,39 +194,10 @@ class _Parser(Tokens):
         return types
 
     def _type(self) -> TensorType:
-        self.expect("tensor")
-        start = self.token.start
-        self.expect("<")
-        dims: list[Extent] = []
-        while self.following.text == "x":
-            dims.append(self._extent())
-            self.expect("x")
-        token = self.take("name")
-        dtype = DTYPES.get(token.text)
-        if dtype is None:
-            self.fail(f"element type {token.text!r}, known are {', '.join(DTYPES)}", token.start)
-        tensor_type = TensorType(tuple(dims), dtype, **self._type_options())
-        if not fits_layout(tensor_type):
-            self.fail(f"layout {tensor_type.layout!r} does not fit rank {tensor_type.rank}", start)
-        return tensor_type
-
-    def _extent(self) -> Extent:
-        token = self.token
-        if token.kind == "int":
-            extent = self.integer()
-            return extent if extent > 0 else self.fail(f"a dimension of {extent}", token.start)
-        return self._named_dim(self.advance())
-
-    def _type_options(self) -> dict[str, str]:
-        options = {"layout": ROW, "device": "cpu"}
-        while not self.accept(">"):
-            self.expect(",")
-            name = self.take("name")
-            self.expect("=")
-            start, value = self.token.start, self._string()
-            if name.text not in options:
-                self.fail(f"a type has no {name.text!r}", name.start)
-            if not (is_layout(value) if name.text == "layout" else value in DEVICES):
-                self.fail(f"{name.text} {value!r} is not known", start)
-            options[name.text] = value
-        return options
+        """Types repeat, so each text is read once."""
+        token = self.take("type")
+        known = self._known_types.get(token.text)
+        if known is None:
+            known = TypeParser(self, token, self._graph.dims).parse()
+            self._known_types[token.text] = known
+        return known

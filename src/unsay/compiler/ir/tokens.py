@@ -10,7 +10,13 @@ from typing import NamedTuple, NoReturn, TypeVar
 from unsay.errors import IrError
 
 MAX_DIGITS = 18
-_ARTICLES = {"name": "a name", "value": "a value", "int": "a number or a string", "string": "a string"}
+_ARTICLES = {
+    "name": "a name",
+    "value": "a value",
+    "int": "a number or a string",
+    "string": "a string",
+    "type": "a type",
+}
 
 _Item = TypeVar("_Item")
 
