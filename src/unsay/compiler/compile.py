@@ -1,13 +1,15 @@
 """From a model file to an image ready to run: taken from the cache, or made by `pipeline.build_image` and kept there.
 
-An image is named by what it depends on: the bytes of the model's files, the target, the limits of a step, and the
-compiler itself. A warm start reads no weights and imports neither the compiler's passes nor llvmlite.
+An image is named by what it depends on: the bytes of the model's files, the target, the limits of a step, the compiler
+itself, and a third party's emitter by the file that has its class. A warm start reads no weights and imports neither the
+compiler's passes nor llvmlite.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from unsay.compiler.codegen.backends import find_backend
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.limits import LIMITS
 from unsay.image import IMAGE_VERSION, ImageFiles
+from unsay.isa.targets import is_cpu_target
 
 if TYPE_CHECKING:
     from unsay.core import Progress
@@ -57,7 +60,16 @@ def find_compiled(source: Path, *, target: str, progress: Progress | None = None
 def image_key(model_sha256: str, target: str) -> str:
     """Name of an image in the cache."""
     parts = (model_sha256, target, IMAGE_VERSION, compiler_version(), LIMITS)
-    return f"{target}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
+    made_by = () if is_cpu_target(target) else (_emitter_version(target),)
+    return f"{target}-{hashlib.sha256(repr(parts + made_by).encode()).hexdigest()[:40]}"
+
+
+def _emitter_version(target: str) -> str:
+    """Of a third party's back end: the emitter's class, and the digest of the file that has it."""
+    kind = type(find_backend(target).emitter)
+    file = sys.modules[kind.__module__].__file__
+    assert file is not None, f"{kind} comes from no file"
+    return f"{kind.__qualname__} {hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
 
 
 @cache

@@ -14,6 +14,7 @@ from unsay.errors import RequestError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
 from unsay.isa.formats import padded_rows
+from unsay.isa.targets import is_cpu_target
 from unsay.runtime.cpu import check_target
 from unsay.runtime.image import Image
 from unsay.runtime.threads import WorkerPool
@@ -30,7 +31,8 @@ class NativeExecutor:
         if not 1 <= num_threads <= manifest.max_threads:
             raise RequestError(f"num_threads {num_threads}: must be in 1..{manifest.max_threads}")
         assert kv_memory.shape[1:] == (manifest.spec.kv_layout.page_bytes,) and kv_memory.flags.c_contiguous
-        check_target(manifest.target)
+        if is_cpu_target(manifest.target):  # of another, its back end has said that it runs here
+            check_target(manifest.target)
         self._manifest = manifest
         self._keep_alive = (image, kv_memory)
         self._arena = _anonymous(manifest.arena_bytes)

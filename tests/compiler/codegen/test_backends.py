@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+import unsay
+from unsay import SamplingParams
 from unsay.compiler.codegen import backends
 from unsay.compiler.codegen.backends import Emitted, Step, choose_backend, find_backend, register_backend
+from unsay.default_target import default_target
 from unsay.errors import TargetError
 from unsay.isa.targets import TARGETS, find_target
 
@@ -25,6 +29,18 @@ class Acme:
 
     def emit(self, step: Step) -> Emitted:
         return Emitted({"acme.txt": step.spec.name.encode()})
+
+
+class Relabelled:
+    """Another's emitter for what this CPU runs."""
+
+    makes = "a whole step"
+
+    def lacking(self, cpu_flags: frozenset[str]) -> str:
+        return ""
+
+    def emit(self, step: Step) -> Emitted:
+        return find_backend(default_target()).emitter.emit(step)
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +91,24 @@ def test_an_unknown_target_is_refused_naming_the_known_third_parties_included() 
 def test_a_name_is_given_once() -> None:
     with pytest.raises(TargetError, match="'avx2' has a back end already"):
         register_backend("avx2", 900, Acme())
+
+
+def test_a_third_party_s_code_is_compiled_cached_and_run(tiny_path: Path) -> None:
+    expected = tokens(tiny_path, None)
+    register_backend("acme", 1, Relabelled())
+    assert tokens(tiny_path, "acme") == expected
+    register_backend("acme-2", 1, Acme("a card"))
+    with pytest.raises(TargetError, match="acme-2 does not run here, it lacks a card"):
+        unsay.load(tiny_path, target="acme-2")
+
+
+def tokens(path: Path, target: str | None) -> list[int]:
+    """Six tokens after three, by the code for this target."""
+    with unsay.load(path, target=target, num_threads=1, kv_tokens=256) as model:
+        return [event.token_id for event in model.generate([5, 6, 7], SamplingParams(temperature=0, max_tokens=6))]
+
+
+def test_kernels_that_no_executor_runs_are_no_image(tiny_path: Path) -> None:
+    register_backend("acme", 1, Acme())
+    with pytest.raises(TargetError, match="acme makes nothing, no image"):
+        unsay.load(tiny_path, target="acme")
