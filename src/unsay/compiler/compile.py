@@ -1,8 +1,8 @@
 """From a model file to an image ready to run: taken from the cache, or made by `pipeline.build_image` and kept there.
 
 An image is named by what it depends on: the bytes of the model's files, the target, the limits of a step, the compiler
-itself, and a third party's emitter by the file that has its class. A warm start reads no weights and imports neither the
-compiler's passes nor llvmlite.
+itself, and a third party's emitter by the file that has its class. A warm start reads no weights and imports neither
+the compiler's passes nor llvmlite.
 """
 
 from __future__ import annotations
