@@ -1,7 +1,8 @@
 """Wrong results of passes: a graph after a pass, changed in one place so that it computes something else.
 
 Every change is one a faulty rewrite could make, and none can be right: operands of commutative operations are not
-swapped, values are replaced by values of other operations, and only what the outputs or a cache depend on is changed.
+swapped, a value is only replaced by one that is not equal (`numbered`), remarks are left alone, and only what the
+outputs or a cache depend on is changed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "equal", "and", "or
 _FROM_OUTSIDE = frozenset({"weight", "input", "tokens", "constant", "iota"})
 
 
+Numbers = dict[Value, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A change to a graph: `apply` makes it on a copy, in which operations have the same places."""
@@ -26,20 +30,39 @@ class Mutant:
 
 def mutants(graph: Graph) -> Iterator[Mutant]:
     """All changes of the kinds below, of operations that something seen depends on."""
-    live = _live(graph)
+    live, numbers = _live(graph), numbered(graph)
     for place, operation in enumerate(graph.operations):
         if operation in live:
             for make in (_swapped, _other_attributes, _dropped, _other_weight, _merged, _rewired, _lost):
-                yield from make(graph, place, operation)
+                yield from make(graph, place, operation, numbers)
 
 
-def _swapped(_graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def numbered(graph: Graph) -> Numbers:
+    """A number for each value, the same for values that are plainly equal: one operation on equal operands."""
+    keys: dict[object, int] = {}
+    numbers: Numbers = {}
+    for operation in graph.operations:
+        operands = [numbers[operand] for operand in operation.operands]
+        operands = sorted(operands) if operation.kind in COMMUTATIVE else operands
+        meant = sorted((name, repr(value)) for name, value in operation.attributes.items() if _is_meant(name))
+        for index, value in enumerate(operation.results):
+            key = (operation.kind, tuple(operands), tuple(meant), str(value.type), index)
+            unique = key if operation.kind != "attention" else operation
+            numbers[value] = keys.setdefault(unique, len(keys))
+    return numbers
+
+
+def _is_meant(name: str) -> bool:
+    return not name.startswith("sema.")
+
+
+def _swapped(_graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """Two operands of one type change places."""
     if operation.kind in COMMUTATIVE:
         return
     operands = operation.operands
     for i, j in permutations(range(len(operands)), 2):
-        if i < j and operands[i].type == operands[j].type and operands[i] is not operands[j]:
+        if i < j and operands[i].type == operands[j].type and numbers[operands[i]] != numbers[operands[j]]:
             order = list(range(len(operands)))
             order[i], order[j] = j, i
             yield Mutant(f"{operation.kind} with operands {i} and {j} swapped", _reads(place, order))
@@ -53,10 +76,10 @@ def _reads(place: int, order: list[int]) -> Callable[[Graph], None]:
     return apply
 
 
-def _other_attributes(_graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def _other_attributes(_graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """An attribute is one off, a scale is dropped, a choice is another."""
     for name, value in operation.attributes.items():
-        if operation.kind in _FROM_OUTSIDE and name != "value":
+        if not _is_meant(name) or (operation.kind in _FROM_OUTSIDE and name != "value"):
             continue
         for other in _others(value):
             yield Mutant(f"{operation.kind} with {name} = {other!r} for {value!r}", _sets(place, name, other))
@@ -84,7 +107,7 @@ def _sets(place: int, name: str, value: AttributeValue) -> Callable[[Graph], Non
     return apply
 
 
-def _dropped(_graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def _dropped(_graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """An operation is left out: its operand stands for its result."""
     for index, operand in enumerate(operation.operands):
         if len(operation.results) == 1 and operand.type == operation.result.type:
@@ -100,7 +123,7 @@ def _drops(place: int, index: int) -> Callable[[Graph], None]:
     return apply
 
 
-def _other_weight(graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def _other_weight(graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """A weight is that of another tensor."""
     if operation.kind != "weight":
         return
@@ -111,17 +134,21 @@ def _other_weight(graph: Graph, place: int, operation: Operation) -> Iterator[Mu
         yield Mutant(f"weight {other} for {operation.attributes['tensor']}", _sets(place, "tensor", other))
 
 
-def _merged(graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def _merged(graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """Two unequal operations of one kind are taken for one."""
     if operation.kind in ("attention", "output"):
         return
     for other, first in enumerate(graph.operations[:place]):
-        if first.kind == operation.kind and _types(first) == _types(operation):
+        if first.kind == operation.kind and _types(first) == _types(operation) and _differ(first, operation, numbers):
             yield Mutant(
                 f"{operation.kind} {operation.results[0].name} merged with {first.results[0].name}",
                 _merges(place, other),
             )
             return
+
+
+def _differ(first: Operation, operation: Operation, numbers: Numbers) -> bool:
+    return all(numbers[a] != numbers[b] for a, b in zip(first.results, operation.results, strict=True))
 
 
 def _types(operation: Operation) -> list[object]:
@@ -136,18 +163,18 @@ def _merges(place: int, other: int) -> Callable[[Graph], None]:
     return apply
 
 
-def _rewired(graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def _rewired(graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """An operand is another value of its type, made by another operation before."""
     for index, operand in enumerate(operation.operands):
-        found = _another(graph, place, operand)
+        found = _another(graph, place, operand, numbers)
         if found is not None:
             yield Mutant(f"{operation.kind} reads {found[2]} for {operand.name}", _takes(place, index, found[:2]))
 
 
-def _another(graph: Graph, place: int, operand: Value) -> tuple[int, int, str] | None:
+def _another(graph: Graph, place: int, operand: Value, numbers: Numbers) -> tuple[int, int, str] | None:
     for where in range(place - 1, -1, -1):
         for which, value in enumerate(graph.operations[where].results):
-            if value is not operand and value.type == operand.type:
+            if numbers[value] != numbers[operand] and value.type == operand.type:
                 return where, which, value.name
     return None
 
@@ -162,7 +189,7 @@ def _takes(place: int, index: int, source: tuple[int, int]) -> Callable[[Graph],
     return apply
 
 
-def _lost(_graph: Graph, place: int, operation: Operation) -> Iterator[Mutant]:
+def _lost(_graph: Graph, place: int, operation: Operation, numbers: Numbers) -> Iterator[Mutant]:
     """An operand that may be left out is left out: a bias, a mask."""
     if operation.kind in ("linear", "linear_add", "conv2d", "conv2d_relu", "sdpa", "layer_norm", "matmul_silu"):
         fewer = list(range(len(operation.operands) - 1))

@@ -1,40 +1,32 @@
-"""No wrong graph gets past the checks after a pass: the pass's own level (spec.py) and T1 (validate.py)."""
+"""No wrong graph gets past the checks after a pass: what its level allows (spec.py), and T1 (validate.py)."""
 
 import random
 
 import pytest
 
+from tests.compiler.passes.cases import Case, cases
 from tests.compiler.shapes import TINY, TINY_QWEN2, tensor_types
 from tests.mutants.graph_mutants import Mutant, mutants
+from tests.seen import seen
 from unsay.compiler.ir.core import Graph
+from unsay.compiler.ir.parser import parse
 from unsay.compiler.models import build_graph
-from unsay.compiler.passes.pipeline import PIPELINE, Pass
+from unsay.compiler.passes.pipeline import BY_NAME, PIPELINE, Pass
 from unsay.compiler.verify.spec import Level, check
 from unsay.compiler.verify.validate import Validator
 from unsay.errors import IrError, PassError
 
-_EACH = 22
-"""Mutants drawn for each pass and model, always the same ones."""
+_EACH_MODEL, _EACH_CASE = 4, 4
+"""Mutants drawn for each pass and model, and for each case of tests/ir: always the same ones."""
+
+_CASES = [case for case in cases() if case.after != case.before and case.name != "dce"]
 
 
-def _start(spec) -> Graph:
-    return build_graph(spec, tensor_types(spec), 32, 4)
-
-
-def _before(spec, step: Pass) -> tuple[Graph, Level]:
-    """The graph as the pass finds it."""
-    graph, level = _start(spec), Level.SEMANTIC
-    for earlier in PIPELINE[: PIPELINE.index(step)]:
-        earlier.run(graph)
-        level = earlier.exit or level
-    return graph, step.entry or level
-
-
-def _verdict(before: Graph, level: Level, after: Graph, step: Pass) -> str:
+def verdict(before: Graph, level: Level, after: Graph, step: Pass) -> str:
     """ "legality", "T1" or "survives"."""
     try:
         check(after, step.exit or level)
-    except (IrError, AssertionError, TypeError):
+    except (IrError, AssertionError, TypeError, IndexError, ValueError):
         return "legality"
     try:
         Validator(before, level).after_pass(step, after, 1)
@@ -43,24 +35,48 @@ def _verdict(before: Graph, level: Level, after: Graph, step: Pass) -> str:
     return "survives"
 
 
-def _drawn(graph: Graph, seed: str) -> list[Mutant]:
+def _survivors(before: Graph, level: Level, after: Graph, step: Pass, drawn: list[Mutant]) -> list[str]:
+    found: list[str] = []
+    for mutant in drawn:
+        wrong = after.copy()
+        mutant.apply(wrong)
+        if verdict(before, level, wrong, step) == "survives":
+            found.append(mutant.name)
+    return found
+
+
+def draw(graph: Graph, count: int, seed: str) -> list[Mutant]:
+    """Some of the mutants of a graph."""
     every = list(mutants(graph))
-    return random.Random(seed).sample(every, min(_EACH, len(every)))
+    return random.Random(seed).sample(every, min(count, len(every)))
 
 
 @pytest.mark.parametrize("spec", [TINY, TINY_QWEN2], ids=lambda spec: spec.architecture)
 @pytest.mark.parametrize("step", PIPELINE, ids=lambda step: step.name)
-def test_every_mutant_of_the_graph_after_a_pass_is_killed(step: Pass, spec):
-    before, level = _before(spec, step)
+def test_mutants_of_a_model_after_a_pass_are_killed(step: Pass, spec):
+    before, level = build_graph(spec, tensor_types(spec), 32, 4), Level.SEMANTIC
+    for earlier in PIPELINE[: PIPELINE.index(step)]:
+        earlier.run(before)
+        level = earlier.exit or level
     after = before.copy()
     step.run(after)
-    assert _verdict(before, level, after, step) == "survives", "the pass itself must pass"
-    drawn = _drawn(after, f"{step.name} {spec.name}")
-    assert len(drawn) == _EACH
-    survivors = []
-    for mutant in drawn:
-        wrong = after.copy()
-        mutant.apply(wrong)
-        if _verdict(before, level, wrong, step) == "survives":
-            survivors.append(mutant.name)
-    assert survivors == []
+    assert verdict(before, level, after, step) == "survives", "the pass itself is right"
+    drawn = draw(after, _EACH_MODEL, f"{step.name} {spec.architecture}")
+    assert len(drawn) == _EACH_MODEL
+    assert _survivors(before, level, after, step, drawn) == []
+
+
+@pytest.mark.parametrize("case", _CASES, ids=str)
+def test_mutants_of_what_a_pass_is_to_give_are_killed(case: Case):
+    step = BY_NAME[case.name]
+    before = seen(parse(case.before))
+    level = step.entry or Level.TENSOR
+    after = before.copy()
+    step.run(after)
+    Validator(before, level).after_pass(step, after, 1)
+    assert _survivors(before, level, after, step, draw(after, _EACH_CASE, str(case))) == []
+
+
+def test_there_are_more_than_two_hundred():
+    in_cases = sum(min(_EACH_CASE, len(list(mutants(seen(parse(case.after)))))) for case in _CASES)
+    assert 2 * len(PIPELINE) * _EACH_MODEL + in_cases > 200

@@ -10,7 +10,6 @@ from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.parser import parse
 from unsay.compiler.models import build_graph
 from unsay.compiler.passes.pipeline import PIPELINE, UNFUSED, Pass, run_passes
-from unsay.compiler.verify.axioms import BY_NAME, BY_PASS
 from unsay.compiler.verify.spec import Level
 from unsay.compiler.verify.validate import PassProof, Validator, proofs_to_json
 from unsay.errors import PassError
@@ -48,11 +47,6 @@ def test_reordered_heads_are_equal_as_real_numbers_only():
 def test_proofs_are_kept_without_their_times():
     proof = PassProof("cse", "proved", "same terms", "bits", (), 0, 1.25)
     assert json.loads(proofs_to_json([proof])) == json.loads(proofs_to_json([replace(proof, seconds=2.5)]))
-
-
-def test_every_axiom_serves_a_pass_and_every_pass_names_axioms_there_are():
-    used = [name for names in BY_PASS.values() for name in names]
-    assert set(used) == BY_NAME.keys()
 
 
 _TEXT = """graph g(T: 1..8, R: 1..2) {

@@ -102,7 +102,7 @@ _SPELLED = {"i": "(-1,)"}
 _ROPE = {"d": "D", "rest": "{'num_heads': H, 'base': 10000.0}"}
 _QKV = {"n": "H*G", "m": "G", "rest": "{'head_dim': D, 'base': 10000.0, 'pairing': 'halves'}"}
 _ATTENTION = {"d": "D", "rest": "{'layer': 0, 'num_heads': H*G, 'num_kv_heads': G, 'scale': 0.5, 'output': 'f32'}"}
-_HEADS = {"T": 2, "P": (0, 1), "H": 2, "G": 2, "D": (2, 4)}
+_HEADS = {"T": 2, "P": (0, 1), "H": 2, "G": 2, "D": (4,)}
 _NORM = {"rest": "{'eps': 1e-05}"}
 
 _QKV_TERMS = "x: T K, wq: H*G*D K, wk: G*D K, wv: G*D K"

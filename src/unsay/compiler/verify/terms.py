@@ -7,7 +7,8 @@ layer that attends. Attributes, the result's position and its type are part of t
 that differ in any of them are not assumed equal; sizes are not, so that what is proved holds for all of them.
 
 What a graph does beyond its data flow is in the terms too:
-    memory   an operation that works in place overwrites its operand: a later reader reads what is there then
+    memory   an operation that works in place overwrites its operand: what a later reader reads is `overwritten(..)`,
+             which is equal to nothing
     caches   attention appends to the cache of its layer: `append(cache, k, v)`
     layouts  a tensor laid out as paired:D is `pair_rows` of the tensor as the file has it. Other layouts and devices
              say where a value lies and not what it is (dialect/semantics.py): `reorder` and `transfer` give the term
@@ -151,9 +152,10 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Where a value lies; `selected` are the types of rows selected from there, which are no copy."""
+    """Where a value lies, and what was written there; `selected` are the types of rows selected, which are no copy."""
 
     memory: _Memory
+    written: Term
     selected: tuple[TensorType, ...] = ()
 
 
@@ -190,13 +192,13 @@ class _Reading:
             self._views[operation.result] = self._views[operation.operands[0]]
         elif operation.kind == "select_rows":
             base = self._views[operation.operands[0]]
-            self._views[operation.result] = _View(base.memory, (*base.selected, operation.result.type))
+            self._views[operation.result] = replace(base, selected=(*base.selected, operation.result.type))
         elif self._works_in_place(operation):
             self._overwrite(operation)
         else:
             operands = [self._load(operand) for operand in operation.operands]
             for value, term in zip(operation.results, self._results(operation, operands), strict=True):
-                self._views[value] = _View(_Memory(term))
+                self._views[value] = _View(_Memory(term), term)
         for value in operation.results:
             self._meaning.values[value.name] = self._load(value)
 
@@ -222,14 +224,16 @@ class _Reading:
         (result,) = self._results(operation, operands)
         if view.selected:
             view.memory.content = self._torn(view.memory.content)
-            self._views[operation.result] = _View(_Memory(result))
+            self._views[operation.result] = _View(_Memory(result), result)
         else:
             view.memory.content = result
-            self._views[operation.result] = view
+            self._views[operation.result] = _View(view.memory, result)
 
     def _load(self, value: Value) -> Term:
         view = self._views[value]
-        term = view.memory.content
+        term, content = view.written, view.memory.content
+        if content is not term:
+            term = self._terms.apply("overwritten", (term, content), {}, term.type)
         for tensor_type in view.selected:
             term = self._terms.apply("select_rows", (term,), {}, tensor_type)
         return term
