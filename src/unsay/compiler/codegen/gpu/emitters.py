@@ -34,7 +34,7 @@ class GpuEmitter:
 
     def lacking(self, cpu_flags: frozenset[str]) -> str:
         """The same on every machine."""
-        return "an executor that launches kernels, which this version has for CPUs only"
+        return "an executor, which this version has for CPUs only"
 
     def emit(self, step: Step) -> Emitted:
         """The kernels' files, and launches.json."""
@@ -94,7 +94,7 @@ class AscendEmitter:
 
     def lacking(self, cpu_flags: frozenset[str]) -> str:
         """The same on every machine."""
-        return "an executor for Ascend NPUs, which this version does not have"
+        return "an executor, which this version has for CPUs only"
 
     def emit(self, step: Step) -> Emitted:
         """step.cpp."""
