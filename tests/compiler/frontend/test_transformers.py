@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import unsay
 from tests.compiler.frontend.transformers_models import (
@@ -110,6 +111,34 @@ def test_a_dynamic_program_has_them_at_every_batch_and_length(kind: str) -> None
     assert print_graph(parse(text)) == text
 
 
+class _Step(torch.nn.Module):
+    """(ids, keys, values) -> (logits, keys, values): one layer's past_key_values as plain tensors."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        past = transformers.DynamicCache(config=self.model.config)
+        past.update(keys, values, 0)
+        output = self.model(ids, past_key_values=past, use_cache=True)
+        (layer,) = output.past_key_values.layers
+        return output.logits, layer.keys, layer.values
+
+
+def test_past_key_values_go_in_and_come_out() -> None:
+    model, ids = model_of("llama", num_layers=1), some_ids(2, 12)
+    with torch.no_grad():
+        before, after = (model(ids[:, :size], use_cache=True) for size in (8, 12))
+    past = before.past_key_values.layers[0]
+    given = {"ids": ids[:, 8:], "keys": past.keys.clone(), "values": past.values.clone()}
+    imported = import_torch_export(torch.export.export(_Step(model), tuple(given.values())))
+    made = evaluate(imported.graph, {name: array.numpy() for name, array in given.items()}, imported.weights)
+    layer = after.past_key_values.layers[0]
+    for ours, theirs in zip(made, (after.logits[:, 8:], layer.keys, layer.values), strict=True):
+        assert np.abs(ours - theirs.numpy()).max() < WITHIN
+
+
 class _Odd(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.fft.fft(x).real + torch.special.i0(x) + torch.special.i0(x + 1)
@@ -153,6 +182,7 @@ USES: dict[str, Any] = {
     "making": lambda x: torch.full_like(x, 3.0) + torch.zeros(4) + x.new_ones(3, 4) + torch.arange(1, 9, 2),
     "triangles": lambda x: torch.tril(x, 1) + torch.triu(x, -1) * 2,
     "reductions": lambda x: x.mean(-1, keepdim=True) + x.sum(0) + x.amax((0, 1)) - x.min() + x.mean(),
+    "any and all": lambda x: ((x > 0).any(1, keepdim=True) & (x < 2).all(0)) | (x > 9).any(),
     "argmax": lambda x: x.argmax(-1, keepdim=True) + x.argmax(0),
     "softmax": lambda x: torch.softmax(x, 0) + torch.nn.functional.gelu(x) + torch.nn.functional.silu(x).clamp(-0.1, 1),
     "products": lambda x: torch.addmm(x @ x.t(), x, x.t()) + torch.bmm(x[None], x.t()[None])[0],

@@ -97,7 +97,14 @@ class _Import:
                     f"the program changes {spec.target!r} ({spec.kind.name.lower()}), which LLMIR cannot"
                 )
         self._graph.add("output", [value for value in _flat(results) if isinstance(value, Value)])
+        self._drop_unused_weights()
         return Imported(self._graph, self._arrays)
+
+    def _drop_unused_weights(self) -> None:
+        for operation in list(self._graph.operations):
+            if operation.kind == "weight" and not operation.result.uses:
+                self._graph.erase(operation)
+                del self._arrays[operation.string("tensor")]
 
     def _declare_symbols(self, inputs: Sequence[Any]) -> None:
         ranges = {str(symbol): bounds for symbol, bounds in self._program.range_constraints.items()}

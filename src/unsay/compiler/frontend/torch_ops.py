@@ -252,8 +252,9 @@ def _split(call: Call, to: Builder) -> tuple[Value, ...]:
 
 
 def _cat(call: Call, to: Builder) -> Value:
-    parts = [to.cast(part, call.result.dtype) for part in call["tensors"]]
-    return to.emit("concat", *parts, axis=call.axis("dim", call.result.rank))
+    """An empty vector fits anything, as in torch, where a cache begins as one."""
+    parts = [to.cast(part, call.result.dtype) for part in call["tensors"] if part.type.dims != (0,)]
+    return _joined(to, parts, call.axis("dim", call.result.rank))
 
 
 def _diff(call: Call, to: Builder) -> Value:
@@ -269,6 +270,7 @@ def _diff(call: Call, to: Builder) -> Value:
 
 
 def _joined(to: Builder, parts: Sequence[Value], axis: int) -> Value:
+    """Tensors one after the other, along an axis whose size the graph then knows."""
     to.sum(part.type.dims[axis] for part in parts)
     return to.emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
@@ -336,6 +338,15 @@ def _reduce(kind: str) -> Rule:
         return to.emit(kind, x, axes=axes, keepdims=keepdims)
 
     return rule
+
+
+def _any(call: Call, to: Builder) -> Value:
+    """Whether any is true; all: the same of the least instead of the greatest."""
+    x = to.cast(to.cast(call.tensor("self"), DType.BOOL), DType.I32)
+    axes = call.axes("dim", x.type.rank) if "dim" in call else tuple(range(x.type.rank))
+    keepdims = bool(call["keepdim"]) if "keepdim" in call else False
+    kind = "reduce_max" if call.name.startswith("aten.any") else "reduce_min"
+    return to.cast(to.emit(kind, x, axes=axes, keepdims=keepdims), DType.BOOL)
 
 
 def _argmax(call: Call, to: Builder) -> Value:
@@ -532,6 +543,7 @@ RULES: dict[str, Rule] = dict(
         *_rows(_reduce("reduce_sum"), "sum", "sum.dim_IntList"),
         *_rows(_reduce("reduce_max"), "amax", "max"),
         *_rows(_reduce("reduce_min"), "amin", "min"),
+        *_rows(_any, "any", "any.dim", "any.dims", "all", "all.dim", "all.dims"),
         *_rows(_argmax, "argmax"),
         *_rows(_softmax, "softmax.int", "_softmax", "_safe_softmax"),
         *_rows(_cumsum, "cumsum"),
