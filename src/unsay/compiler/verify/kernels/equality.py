@@ -13,19 +13,20 @@ from unsay.compiler.verify.kernels.state import constants
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
 
-_TRIES = 3
+_TRIES = 6
 _SHOWN = 6
 
 
-def same(left: Term, right: Term) -> Result:
-    """Proved, or refuted with values; constants of 8 bits are tried in -127..127, which every byte of x may be."""
+def same(left: Term, right: Term, least: int = -127) -> Result:
+    """Proved, or refuted with values; bytes are tried from `least` to 127, the extremes often."""
     left, right = (z3.simplify(term, som=True) for term in (left, right))
     if left.eq(right):
         return Result(Status.PROVED)
     unknowns = {str(constant): constant for term in (left, right) for constant in constants(term)}
     chance = random.Random(len(unknowns))
-    for _ in range(_TRIES):
-        values = {name: _value(chance, constant) for name, constant in sorted(unknowns.items())}
+    for attempt in range(_TRIES):
+        extreme = attempt % 2 == 1
+        values = {name: _value(chance, constant, least, extreme) for name, constant in sorted(unknowns.items())}
         pairs = [(unknowns[name], value) for name, value in values.items()]
         made = [z3.simplify(z3.substitute(term, *pairs)) for term in (left, right)]
         if not made[0].eq(made[1]):
@@ -33,15 +34,17 @@ def same(left: Term, right: Term) -> Result:
     return decide(left == right, timeout_ms=5000)
 
 
-def _value(chance: random.Random, constant: Term) -> Term:
+def _value(chance: random.Random, constant: Term, least: int, extreme: bool) -> Term:
     if z3.is_bool(constant):
         return z3.BoolVal(chance.random() < 0.5)
     size = constant.size()
-    return z3.BitVecVal(chance.randint(-127, 127) if size == 8 else chance.getrandbits(size), size)
+    if size == 8:
+        return z3.BitVecVal(chance.choice((least, -1, 0, 1, 127)) if extreme else chance.randint(least, 127), size)
+    return z3.BitVecVal(chance.getrandbits(size), size)
 
 
 def _shown(values: dict[str, Term], made: list[Term]) -> str:
     some = ", ".join(f"{name} = {value}" for name, value in list(values.items())[:_SHOWN])
     more = ", ..." if len(values) > _SHOWN else ""
-    texts = [" ".join(str(term).split()) for term in made]
-    return f"{some}{more}: {texts[0][:120]} is not {texts[1][:120]}"
+    texts = [" ".join(term.sexpr().split())[:120] for term in made]
+    return f"{some}{more}: {texts[0]} is not {texts[1]}"

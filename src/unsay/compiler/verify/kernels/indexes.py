@@ -38,7 +38,7 @@ def _exact(machine: Machine, op: str, left: Affine, right: Affine) -> Affine:
         case "udiv":
             return quotient(machine, left, right)
         case "urem":
-            return left - product(machine, quotient(machine, left, right), right)
+            return remainder(machine, left, right)
         case _:
             raise KernelTextError(f"{op} of i64")
 
@@ -64,6 +64,17 @@ def quotient(machine: Machine, left: Affine, right: Affine) -> Affine:
     if (left, right) not in machine.quotients:
         machine.quotients[left, right] = _new_quotient(machine, left, right)
     return machine.quotients[left, right]
+
+
+def remainder(machine: Machine, left: Affine, right: Affine) -> Affine:
+    """left % right, the same for the same operands."""
+    if (left, right) not in machine.remainders:
+        rest = left - product(machine, quotient(machine, left, right), right)
+        made = of(machine.symbol("remainder", 0, max(0, right.high - 1)))
+        known = z3.And(left.term() >= 0, right.term() >= 1)
+        machine.define(z3.Implies(known, made.term() == rest.term()))
+        machine.remainders[left, right] = made
+    return machine.remainders[left, right]
 
 
 def _new_quotient(machine: Machine, left: Affine, right: Affine) -> Affine:

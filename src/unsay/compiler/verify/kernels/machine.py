@@ -37,7 +37,7 @@ from unsay.compiler.verify.kernels.values import (
     lanes_of,
     num_bytes,
 )
-from unsay.compiler.verify.obligation import Result
+from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
 
 _TIMEOUT_MS = 5000
@@ -56,6 +56,7 @@ class Machine:
         self.comment = ""
         self.stack_bytes: dict[str, int] = {}
         self.quotients: dict[tuple[Affine, Affine], Affine] = {}
+        self.remainders: dict[tuple[Affine, Affine], Affine] = {}
         self.products: dict[Symbol, tuple[Affine, Affine]] = {}
         self._open: list[Loop] = []
         self._count = 0
@@ -101,19 +102,28 @@ class Machine:
         self.definitions += map(Fact.of, terms)
 
     def implied(self, claim: Term) -> Result:
-        """Whether the facts about the symbols of a claim, and about all that those are tied to, imply it."""
+        """Whether the facts imply a claim: those about its symbols, else also those about what these are tied to, and
+        so on. What few facts imply, all do; so only the last answer can be a no."""
         asked = Fact.of(claim)
         wanted, known, near = set(asked.names), [*self.facts, *self.definitions], [asked]
         used: list[Term] = []
+        result = Result(Status.UNKNOWN, "there are no facts")
         while near:
             near = [fact for fact in known if not wanted.isdisjoint(fact.names)]
             known = [fact for fact in known if wanted.isdisjoint(fact.names)]
             used += [fact.term for fact in near]
             wanted.update(name for fact in near for name in fact.names)
+            result = self._decided(claim, used, wanted)
+            if result.status is Status.PROVED:
+                break
+        return result
+
+    def _decided(self, claim: Term, used: list[Term], names: set[str]) -> Result:
+        """What Z3 says, asked once. The terms are kept with the answer, so that no other term gets their ids."""
         key = (claim.get_id(), *(term.get_id() for term in used))
-        if key not in self._answers:  # the terms are kept with the answer, so that no other term gets their ids
-            ranges = [self._ranges[name] for name in sorted(wanted) if name in self._ranges]
-            self._answers[key] = decide(claim, *used, *ranges, timeout_ms=_TIMEOUT_MS), (claim, used)
+        if key not in self._answers:
+            ranges = [self._ranges[name] for name in sorted(names) if name in self._ranges]
+            self._answers[key] = decide(claim, *used, *ranges, timeout_ms=_TIMEOUT_MS), (claim, list(used))
         return self._answers[key][0]
 
     def named_leaf(self, pointer: Pointer, kind: str) -> Term:

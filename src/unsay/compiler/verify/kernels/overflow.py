@@ -54,7 +54,8 @@ def prove_exact(a: Accumulator, step: Callable[..., Term] | None = None) -> Resu
     if product.status is not Status.PROVED:
         return product
     added: Term = z3.Int("added") if step is None else step(w, x)
-    known = z3.And(n >= 0, n < a.count, n * least <= total, total <= n * most, least <= added, added <= most)
+    bounded = z3.And(least <= added, added <= most) if step is None else ranges
+    known = z3.And(n >= 0, n < a.count, n * least <= total, total <= n * most, bounded)
     kept = z3.And((n + 1) * least <= total + added, total + added <= (n + 1) * most)
     limit = 1 << a.bits - 1
     inside = z3.And(-limit <= total + added, total + added < limit)

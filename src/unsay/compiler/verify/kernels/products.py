@@ -35,12 +35,18 @@ from unsay.compiler.verify.obligation import NotProvedError, Result, Status, all
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, DType, group_block_bytes
 
+LEAST_ACTIVATION = -127
+"""The least byte of an activation (N3, N3w)."""
 
-def prove_tile(unit: DotUnit, product: Product, tokens: int, text: str | None = None) -> Result:
-    """Whether the tile function for so many tokens computes N4. text: another text of the function (a mutant)."""
+
+def prove_tile(
+    unit: DotUnit, product: Product, tokens: int, text: str | None = None, least: int = LEAST_ACTIVATION
+) -> Result:
+    """Whether the tile function for so many tokens computes N4. text: another text of the function, least: another
+    least activation (mutants)."""
     module = Module("")
     name = tile_function(module, unit, product, tokens)
-    claim = _Claim(product, tokens, functions(text or module.text()), name)
+    claim = _Claim(product, tokens, functions(text or module.text()), name, least)
     return claim.prove()
 
 
@@ -73,7 +79,8 @@ class TileWorld:
     variable_range = (0, 0)
     has_data = True
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product, least: int) -> None:
+        self.least = least
         self.x = Activations(product.capacity, product.width)
         self.is_wide = product.x_dtype is DType.Q8W
         self._quants: dict[tuple[str, Affine], list[Lane]] = {}
@@ -81,7 +88,7 @@ class TileWorld:
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         """Weights are any bytes; of x, see the page's head."""
         if kind == "i8":
-            low = -128 if pointer.object == "weights" else -127
+            low = -128 if pointer.object == "weights" else self.least
             return lanes.byte(machine.named_leaf(pointer, kind), low)
         if kind != "i32":
             return machine.named_leaf(pointer, kind)
@@ -91,7 +98,7 @@ class TileWorld:
         if array == "wide":
             return Lane(self.wide(machine, pointer.offset - self.x.starts["wide"]), 0, 1)
         word = machine.named_leaf(pointer, kind)
-        parts = [lanes.byte(machine.named_leaf(pointer.at(i), "i8"), -127) for i in range(4)]
+        parts = [lanes.byte(machine.named_leaf(pointer.at(i), "i8"), self.least) for i in range(4)]
         return Lane(word, -(1 << 31), (1 << 31) - 1, parts=tuple(parts))
 
     def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
@@ -105,7 +112,7 @@ class TileWorld:
         """The 32 bytes of a block in `lo` or `hi`. side: its offset in the arrays of one word a block."""
         if (array, side) not in self._quants:
             start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
-            made = [lanes.byte(machine.named_leaf(start.at(k), "i8"), -127) for k in range(QUANT_BLOCK)]
+            made = [lanes.byte(machine.named_leaf(start.at(k), "i8"), self.least) for k in range(QUANT_BLOCK)]
             self._quants[array, side] = made
         return self._quants[array, side]
 
@@ -130,10 +137,12 @@ class TileWorld:
 class _Claim:
     """The claim about one tile function, executed at birth."""
 
-    def __init__(self, product: Product, tokens: int, module: dict[str, FunctionText], name: str) -> None:
+    def __init__(
+        self, product: Product, tokens: int, module: dict[str, FunctionText], name: str, least: int
+    ) -> None:
         self.product = product
         self.tokens = tokens
-        self.world = TileWorld(product)
+        self.world = TileWorld(product, least)
         self.machine = Machine(module, self.world)
         self._weights: dict[tuple[int, Affine], list[Term]] = {}
         self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
@@ -180,7 +189,7 @@ class _Claim:
     def _same(self, made: Term, wanted: Term, side: Affine, flag: int) -> Result:
         """Whether two terms are equal where the block is narrow (0) or wide (1)."""
         known = (self.world.flag(self.machine, side), z3.BitVecVal(flag, 1))
-        return same(z3.substitute(made, known), z3.substitute(wanted, known))
+        return same(z3.substitute(made, known), z3.substitute(wanted, known), self.world.least)
 
     def _expected(self, acc: Term, block: Affine, side: Affine, row: int) -> Term:
         """N4 for one block. acc: so far; side: offset of the block in the arrays of one word a block."""

@@ -1,0 +1,77 @@
+"""Tiles of every target compute N4, and edits of their text are refuted."""
+
+import re
+
+import pytest
+
+from unsay.compiler.codegen.builder import Module
+from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.kernels.matmul import Product, tile_function
+from unsay.compiler.verify.kernels.products import prove_tile
+from unsay.compiler.verify.obligation import Result, Status, attempt
+from unsay.isa.formats import DType
+from unsay.isa.targets import TARGETS, find_target
+
+CASES = [("avx512-vnni", "Q8_0", 1), ("avx-vnni", "Q4_0", 2), ("avx2", "Q4_1", 2), ("avx2", "Q8_0", 1),
+         ("aarch64-i8mm", "Q4_1", 2), ("aarch64-dotprod", "Q8_0", 1), ("wasm32-simd128", "Q4_0", 1)]  # fmt: skip
+
+
+def _product(dtype: str, x: DType = DType.Q8W) -> Product:
+    return Product(DType[dtype], 64, 64, x, 8)
+
+
+def test_every_target_of_the_table_is_proved_here():
+    assert {name for name, _, _ in CASES} == {target.name for target in TARGETS}
+
+
+@pytest.mark.parametrize(("target", "dtype", "tokens"), CASES)
+def test_a_tile_computes_n4(target: str, dtype: str, tokens: int):
+    assert prove_tile(dot_unit(find_target(target)), _product(dtype), tokens) == Result(
+        Status.PROVED, f"{tokens * 16} claims"
+    )
+
+
+def _mutant(target: str, dtype: str, old: str, new: str) -> Result:
+    """The tile for one token with the last place of `old` in its text changed."""
+    unit, product, module = dot_unit(find_target(target)), _product(dtype), Module("")
+    tile_function(module, unit, product, 1)
+    text = module.text()
+    last = list(re.finditer(old, text))[-1]
+    changed = text[: last.start()] + last.expand(new) + text[last.end() :]
+    assert changed != text
+    return attempt(lambda: prove_tile(unit, product, 1, changed))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "old", "new"),
+    [
+        ("Q4_1", r"(lshr .*), splat \(i8 4\)", r"\1, splat (i8 3)"),
+        ("Q4_1", r"splat \(i8 15\)", "splat (i8 7)"),
+        ("Q4_1", r"splat \(i32 7\)", "splat (i32 6)"),
+        ("Q4_1", r"add <8 x i32>", "sub <8 x i32>"),
+        ("Q4_1", r"fmul <8 x float>", "fadd <8 x float>"),
+        ("Q4_1", r"sitofp <8 x i32>", "uitofp <8 x i32>"),
+        ("Q4_1", r"i64 304", "i64 288"),
+        ("Q4_1", r"splat \(float 0x0+\)", "splat (float 0x3FF0000000000000)"),
+        ("Q4_1", r"(icmp slt i64 %\S+), 2", r"\1, 1"),
+        ("Q4_1", r"ptr %sums, i64 32", "ptr %sums, i64 0"),
+        ("Q4_1", r"icmp ne i32", "icmp eq i32"),
+        ("Q4_1", r"(mul i64 %block5.head.i), 32", r"\1, 36"),
+        ("Q4_1", r"(fma.v8f32\(<8 x float> (%\w+), <8 x float>) %\w+", r"\1 \2"),
+        ("Q8_0", r"(psign\.b\(<32 x i8> (%\w+), <32 x i8>) %\w+", r"\1 \2"),
+    ],
+)
+def test_an_edit_of_the_text_is_refuted(dtype: str, old: str, new: str):
+    result = _mutant("avx2", dtype, old, new)
+    assert result.status is Status.REFUTED, result
+    assert result.detail
+
+
+def test_the_least_byte_as_an_activation_would_break_magnitude_and_sign():
+    result = prove_tile(dot_unit(find_target("avx2")), _product("Q8_0", DType.Q8A), 1, least=-128)
+    assert result.status is Status.REFUTED
+
+
+def test_an_instruction_without_a_model_is_unknown():
+    result = _mutant("avx2", "Q4_1", r"call <8 x float> @llvm\.fma\.", "call <8 x float> @llvm.fmuladd.")
+    assert result == Result(Status.UNKNOWN, "IR text: no model of @llvm.fmuladd.v8f32")
