@@ -129,6 +129,26 @@ def test_more_programs_than_needed_change_nothing() -> None:
     assert print_graph(raise_kernel(ADD, launch=launch).graph) == print_graph(raise_kernel(ADD).graph)
 
 
+def test_programs_that_write_one_place_are_refused_unless_they_write_the_same() -> None:
+    """Every program stores its block to the first one; or, with a second grid axis, each block is stored twice."""
+    clash = ADD.replace('"tt.addptr"(%8, %5)', '"tt.addptr"(%8, %3)')
+    launch = parse_launch("launch(tensor<1024 x f32>, tensor<1024 x f32>, tensor<256 x f32>, 1024) grid(4)")
+    with pytest.raises(UnimportableError, match="several programs or iterations write one element"):
+        raise_kernel(clash, launch=launch)
+    twice = parse_launch(f"launch({VECTOR}, {VECTOR}, {VECTOR}, 1000) grid(4, 2)")
+    assert print_graph(raise_kernel(ADD, launch=twice).graph) == print_graph(raise_kernel(ADD).graph)
+
+
+def test_a_kernel_in_place_reads_what_was_there_before() -> None:
+    """x = x + y is raised; a shifted load from what other programs store to is not."""
+    in_place = ADD.replace('%8 = "tt.splat"(%arg2)', '%8 = "tt.splat"(%arg0)')
+    (out,) = evaluate(raise_kernel(in_place).graph, {"arg0": np.ones(1000, "f4"), "arg1": np.ones(1000, "f4")}, {})
+    assert out.tolist() == [2.0] * 1000
+    shifted = in_place.replace('"tt.addptr"(%10, %5)', '"tt.addptr"(%10, %3)')
+    with pytest.raises(UnimportableError, match="what other programs may be loading"):
+        raise_kernel(shifted)
+
+
 def test_elements_outside_a_mask_may_not_take_part_in_a_reduction() -> None:
     """Loaded as 0 instead of -inf, what is beyond a row would be its maximum."""
     assert SOFTMAX.count("0xFF800000") == 1
