@@ -39,7 +39,7 @@ def _measure(report: Report, files: ImageFiles, num_threads: int, num_tokens: in
     manifest = Manifest.from_json(files.manifest.read_text())
     bandwidth = read_bandwidth(num_threads)
     where = f"{manifest.target}, {num_threads} threads"
-    with open_image(files, num_threads=num_threads) as model:
+    with open_image(files, num_threads=num_threads, speculate=False) as model:
         for context in _CONTEXTS:
             kv_bytes = manifest.spec.kv_layout.page_bytes // PAGE_TOKENS * (context + num_tokens // 2)
             token_bytes = manifest.weights_bytes + kv_bytes

@@ -71,7 +71,8 @@ class Lane:
     """What the sampler needs to choose one token: row r of a step's logits belongs to lane r.
 
     position: index in the whole context of the token to be chosen; history: the branch's token ids before it;
-    answer_start: index in `history` where the current answer begins.
+    answer_start: index in `history` where the current answer begins. guess: what the row before must have chosen for
+    this one to count, None where it stands alone.
     """
 
     request_id: int
@@ -79,6 +80,7 @@ class Lane:
     position: int
     history: Sequence[int]
     answer_start: int
+    guess: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

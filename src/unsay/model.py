@@ -45,6 +45,7 @@ def load(
     num_threads: int | None = None,
     executor: str = "native",
     kv_tokens: int | None = None,
+    speculate: bool = True,
     progress: Progress | None = None,
 ) -> Model:
     """Load a known model ("smollm2:135m"), a GGUF file or a Hugging Face directory.
@@ -54,7 +55,9 @@ def load(
     target: instruction set to compile for, the best of this CPU by default. num_threads: one per usable core by
     default. executor: "native", "reference" (slow, the definition), "checked" (that, and the
     invariants of every instruction: InvariantError) or "null" (no arithmetic). kv_tokens: tokens all
-    sessions together can keep. Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
+    sessions together can keep. speculate: compute guesses along with the next token (engine/drafter.py); without, the
+    tokens are the same, and come slower where the text repeats itself.
+    Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
     """
     from unsay import hub
     from unsay.compiler.compile import compile_model, find_compiled
@@ -71,11 +74,16 @@ def load(
     if files is None:
         _check_text_side(source)
         files = compile_model(source, target=chosen, progress=progress)
-    return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens)
+    return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens, speculate=speculate)
 
 
 def open_image(
-    files: ImageFiles, *, num_threads: int | None = None, executor: str = "native", kv_tokens: int | None = None
+    files: ImageFiles,
+    *,
+    num_threads: int | None = None,
+    executor: str = "native",
+    kv_tokens: int | None = None,
+    speculate: bool = True,
 ) -> Model:
     """The model of an image that is in the cache already; see `load`."""
     from unsay.runtime.image import load_image
@@ -86,7 +94,7 @@ def open_image(
     threads = min(usable_cores(), image.manifest.max_threads) if num_threads is None else num_threads
     num_tokens = _POOL_CONTEXTS * spec.context_length if kv_tokens is None else kv_tokens
     pool = PagePool(spec.kv_layout.page_bytes, -(-num_tokens // PAGE_TOKENS))
-    return Model(_make_executor(executor, image, pool, threads), KvTree(pool), vocab)
+    return Model(_make_executor(executor, image, pool, threads), KvTree(pool), vocab, speculate=speculate)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -147,10 +155,10 @@ def _make_executor(name: str, image: Image, pool: PagePool, num_threads: int) ->
 class Model:
     """Close it, or use it in a `with` block. Any number of threads may use one."""
 
-    def __init__(self, executor: Executor, tree: KvTree, vocab: VocabSpec) -> None:
+    def __init__(self, executor: Executor, tree: KvTree, vocab: VocabSpec, *, speculate: bool = True) -> None:
         self.tokenizer = Tokenizer(vocab)
         self.tree = tree
-        self.engine = Engine(executor)
+        self.engine = Engine(executor, speculate=speculate)
         self._executor = executor
         self._template = ChatTemplate(vocab)
         self._is_closed = False
@@ -205,7 +213,7 @@ class Model:
         context = Context(self.tree.root())
         context.append(ids)
         eos_ids = frozenset[int]() if params.ignore_eos else self.tokenizer.eos_ids
-        request = Request(context, params, ids, len(ids), eos_ids, params.max_tokens)
+        request = Request(context, params, ids, len(ids), eos_ids, params.max_tokens, self.engine.drafter(ids))
         stream = TextStream(self.engine, self.tokenizer, request)
         try:
             yield from stream

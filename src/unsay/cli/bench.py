@@ -62,7 +62,7 @@ def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
             hub.resolve(args.model, progress), target=args.target or default_target(), progress=progress
         )
     manifest = Manifest.from_json(files.manifest.read_text())
-    model = open_image(files, num_threads=args.threads, executor=args.executor)
+    model = open_image(files, num_threads=args.threads, executor=args.executor, speculate=False)
     return model, manifest.target, manifest.weights_bytes
 
 

@@ -40,6 +40,12 @@ def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool
     group.add_argument("--checked", dest="executor", action="store_const", const="checked", help=text)
 
 
+def add_speculation_option(parser: argparse.ArgumentParser) -> None:
+    """--no-speculation."""
+    same = "compute one token at a time: the answer is the same, and comes slower where it repeats itself"
+    parser.add_argument("--no-speculation", dest="speculate", action="store_false", help=same)
+
+
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """--temperature, --seed, --stop and the others of SamplingParams."""
     group = parser.add_argument_group("sampling")
@@ -78,4 +84,7 @@ def load_model(args: argparse.Namespace) -> Model:
     if args.threads is not None and args.threads < 1:
         raise RequestError(f"--threads {args.threads}: it must be 1 or more")
     with progress_bars() as progress:
-        return load(args.model, target=args.target, num_threads=args.threads, executor=args.executor, progress=progress)
+        return load(
+            args.model, target=args.target, num_threads=args.threads, executor=args.executor,
+            speculate=getattr(args, "speculate", True), progress=progress,
+        )  # fmt: skip

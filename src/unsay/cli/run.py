@@ -15,6 +15,7 @@ from unsay.cli.options import (
     add_json_option,
     add_model_options,
     add_sampling_options,
+    add_speculation_option,
     load_model,
     sampling_fields,
 )
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_option(parser)
     add_model_options(parser)
     add_sampling_options(parser)
+    add_speculation_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:

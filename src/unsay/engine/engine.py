@@ -10,12 +10,13 @@ what a step makes goes to the queues of its owners.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
 from unsay.core import PAGE_TOKENS, Batch, Float32Array, TokenEvent
+from unsay.engine.drafter import Drafter
 from unsay.engine.request import Request
 from unsay.engine.sampler import Sampler
 from unsay.engine.scheduler import Scheduler, Share, make_batch
@@ -26,9 +27,13 @@ from unsay.vm.machine import Machine
 
 
 class Engine:
-    """Runs requests on one executor. Every method may be called from any thread."""
+    """Runs requests on one executor. Every method may be called from any thread.
 
-    def __init__(self, executor: Executor) -> None:
+    speculate: compute guesses along with the next token; the tokens are the same with and without (drafter.py).
+    """
+
+    def __init__(self, executor: Executor, *, speculate: bool = True) -> None:
+        self._speculates = speculate
         self.scheduler = Scheduler(executor.max_tokens, executor.max_rows, executor.spec.context_length)
         self.sampler = Sampler()
         self._changed = threading.Condition(self.scheduler.lock)
@@ -49,6 +54,10 @@ class Engine:
         self.machine.halt()
         with self._exclusively(even_closed=True):
             self.machine.close()
+
+    def drafter(self, history: list[int], dropped: Sequence[int] = ()) -> Drafter | None:
+        """Where a request may get guesses from; see `Drafter`."""
+        return Drafter(history, dropped) if self._speculates else None
 
     def submit(self, request: Request) -> None:
         """Let a request take part in the steps to come, from where the tree already has its tokens."""

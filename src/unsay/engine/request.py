@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unsay.core import Lane, SamplingParams, TokenEvent
+from unsay.engine.drafter import Drafter
 from unsay.errors import UnsayError
 from unsay.vm.context import Context
 
@@ -21,7 +23,8 @@ class Request:
     context: owned by the caller; holds all tokens before the next, at least one of them pending.
     history: ids of the context, kept by the caller and grown here as tokens are chosen.
     answer_start: where in `history` the answer begins. eos_ids: tokens that end it (empty to ignore them).
-    num_left: tokens still allowed. finish: why no more will come. error: what ended it instead.
+    num_left: tokens still allowed. drafter: where guesses at the next tokens come from, None for none.
+    finish: why no more will come. error: what ended it instead.
     """
 
     context: Context
@@ -30,6 +33,7 @@ class Request:
     answer_start: int
     eos_ids: frozenset[int]
     num_left: int
+    drafter: Drafter | None = None
     num_computed: int = 0
     last_turn: int = 0
     events: deque[TokenEvent] = field(default_factory=deque[TokenEvent])
@@ -48,10 +52,19 @@ class Request:
         """Whether the next step may compute for it."""
         return not self.is_over and len(self.events) < MAX_UNDELIVERED
 
-    @property
-    def lane(self) -> Lane:
-        """What the sampler has to know."""
-        return Lane(self.id, self.params, len(self.history), self.history, self.answer_start)
+    def guesses(self, most: int, context_length: int) -> list[int]:
+        """Ids that may be the next ones, and leave room for one more. None for the first token: it is waited for."""
+        if self.drafter is None or self.num_computed == 0:
+            return []
+        return self.drafter.propose(min(most, self.num_left - 1, context_length - len(self.history) - 1))
+
+    def lanes(self, guesses: Sequence[int]) -> list[Lane]:
+        """What the sampler has to know for the next token, and for the one behind each guess."""
+        lanes = [Lane(self.id, self.params, len(self.history), self.history, self.answer_start)]
+        for number, guess in enumerate(guesses, 1):
+            before = [*self.history, *guesses[:number]]
+            lanes.append(Lane(self.id, self.params, len(before), before, self.answer_start, guess))
+        return lanes
 
     def accept(self, token_id: int, logprob: float, context_length: int) -> TokenEvent:
         """Take a chosen token: it becomes pending, and may be the last one."""

@@ -51,12 +51,19 @@ class Choice:
 class Sampler:
     """Chooses a token for each lane of a batch."""
 
-    def sample(self, logits: Float32Array | None, batch: Batch) -> list[Choice] | None:
-        """One Choice for each row of logits [R, V], in order; None for a step that was interrupted."""
+    def sample(self, logits: Float32Array | None, batch: Batch) -> list[Choice | None] | None:
+        """One Choice for each row of logits [R, V], in order; None for a step that was interrupted.
+
+        A row that follows a guess which was not chosen is worth nothing: None.
+        """
         if logits is None:
             return None
         assert len(logits) == len(batch.lanes), (logits.shape, len(batch.lanes))
-        return [choose(row, lane) for row, lane in zip(logits, batch.lanes, strict=True)]
+        choices: list[Choice | None] = []
+        for row, lane in zip(logits, batch.lanes, strict=True):
+            stands = lane.guess is None or (choices[-1] is not None and choices[-1].token_id == lane.guess)
+            choices.append(choose(row, lane) if stands else None)
+        return choices
 
 
 def choose(logits: Float32Array, lane: Lane) -> Choice:

@@ -1,6 +1,7 @@
 """Who runs in the next step: continuous batching over the requests that are waiting for a token.
 
-    lanes     requests with one pending token: all of them, the least recently served first
+    lanes     requests with one pending token: all of them, the least recently served first; one that is alone gets
+              guesses at its next tokens along (drafter.py)
     prompts   requests with more: as many of their tokens as still fit, in order of arrival
 
 A request joins and leaves between two steps. Where a prompt is cut shows nowhere in the bits (docs/numerics.md).
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,11 +31,17 @@ _NOT_FINITE = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A context's part of a step: its next `num_tokens` pending tokens, with logits of the last `num_rows`."""
+    """A context's part of a step: its next `num_tokens` pending tokens, then guesses; logits of the last `num_rows`."""
 
     context: Context
     num_tokens: int
     num_rows: int
+    guesses: Sequence[int] = ()
+
+    @property
+    def size(self) -> int:
+        """Tokens it computes."""
+        return self.num_tokens + len(self.guesses)
 
 
 class Scheduler:
@@ -77,9 +84,10 @@ class Scheduler:
         """The step in flight as arrays."""
         with self.lock:
             shares = [share for _, share in self.in_flight]
-            return make_batch(shares, [request.lane for request, share in self.in_flight if share.num_rows])
+            lanes = [request.lanes(share.guesses) for request, share in self.in_flight if share.num_rows]
+            return make_batch(shares, list(itertools.chain.from_iterable(lanes)))
 
-    def commit(self, batch: Batch, choices: Sequence[Choice] | None) -> list[TokenEvent]:
+    def commit(self, batch: Batch, choices: Sequence[Choice | None] | None) -> list[TokenEvent]:
         """Move the lengths and hand every chosen token to its request; nothing at all if the step was interrupted."""
         with self.lock:
             in_flight, self.in_flight = self.in_flight, []
@@ -87,44 +95,59 @@ class Scheduler:
                 return []
             assert len(choices) == len(batch.lanes), (len(choices), len(batch.lanes))
             chosen = iter(choices)
-            events = (self._advance(*pair, chosen) for pair in in_flight)
-            return [event for event in events if event is not None]
+            rows = [list(itertools.islice(chosen, share.num_rows)) for _, share in in_flight]
+            events = [self._advance(*pair, taken) for pair, taken in zip(in_flight, rows, strict=True)]
+            return list(itertools.chain.from_iterable(events))
 
-    def _advance(self, request: Request, share: Share, chosen: Iterator[Choice]) -> TokenEvent | None:
-        choice = next(chosen) if share.num_rows else None
+    def _advance(self, request: Request, share: Share, rows: Sequence[Choice | None]) -> list[TokenEvent]:
+        """Take what was chosen after the pending tokens, and after each guess that was right."""
         if request.is_withdrawn:
-            return None
-        if choice is not None and math.isnan(choice.logprob):
+            return []
+        choices = [choice for choice in rows if choice is not None]
+        if any(math.isnan(choice.logprob) for choice in choices):
             self._end(request, ModelFileError(_NOT_FINITE.format(len(request.history))))
-            return None
-        request.context.commit(share.num_tokens)
-        request.num_computed += share.num_tokens
+            return []
+        if request.drafter is not None and share.guesses:
+            request.drafter.learn(len(share.guesses), len(choices) - 1)
+        events = self._accept(request, choices)
+        request.context.commit(share.num_tokens + max(0, len(events) - 1))
+        request.num_computed += share.size
         request.last_turn = next(self._turns)
-        if choice is None:
-            return None
-        event = request.accept(choice.token_id, choice.logprob, self.context_length)
         if request.is_over:
             self.remove(request)
-        return event
+        return events
+
+    def _accept(self, request: Request, choices: Sequence[Choice]) -> list[TokenEvent]:
+        """Until one ends the answer."""
+        events: list[TokenEvent] = []
+        for choice in choices:
+            events.append(request.accept(choice.token_id, choice.logprob, self.context_length))
+            if request.is_over:
+                break
+        return events
 
     def _candidates(self) -> list[tuple[Request, Share]]:
         runnable = [request for request in self.requests if request.is_runnable]
         lanes = sorted((r for r in runnable if len(r.context.pending) == 1), key=lambda request: request.last_turn)
         prompts = [request for request in runnable if len(request.context.pending) > 1]
-        room = self.max_tokens
+        room, room_for_rows = self.max_tokens, self.max_rows
         chosen: list[tuple[Request, Share]] = []
         for request in [*lanes, *prompts]:
             num_tokens = min(room, len(request.context.pending))
-            if num_tokens == 0 or len(chosen) == self.max_rows:
+            if num_tokens == 0 or room_for_rows == 0:
                 break
             is_last = num_tokens == len(request.context.pending)
-            chosen.append((request, Share(request.context, num_tokens, int(is_last))))
-            room -= num_tokens
+            is_alone = len(runnable) == 1 and num_tokens == 1
+            guesses = request.guesses(min(room, room_for_rows) - 1, self.context_length) if is_alone else []
+            share = Share(request.context, num_tokens, int(is_last) + len(guesses), guesses)
+            chosen.append((request, share))
+            room -= share.size
+            room_for_rows -= share.num_rows
         return chosen
 
     def _reserve(self, request: Request, share: Share) -> bool:
         try:
-            share.context.branch.reserve(share.num_tokens)
+            share.context.branch.reserve(share.size)
         except OutOfPagesError as error:
             self._end(request, error)
             return False
@@ -143,8 +166,8 @@ def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
     sequence: list[int] = []
     logit_rows: list[int] = []
     for row, share in enumerate(shares):
-        start, count = share.context.branch.length, share.num_tokens
-        token_ids += share.context.pending[:count]
+        start, count = share.context.branch.length, share.size
+        token_ids += [*share.context.pending[: share.num_tokens], *share.guesses]
         positions += range(start, start + count)
         sequence += [row] * count
         logit_rows += range(len(token_ids) - share.num_rows, len(token_ids))

@@ -200,7 +200,8 @@ class Session:
         run.text = answer_text(self._tokenizer, self.answer_ids, (), is_final=False)
         eos_ids = frozenset[int]() if run.params.ignore_eos else self._tokenizer.eos_ids
         place = self._place
-        request = Request(context, run.params, ids, place.answer_start, eos_ids, run.num_left)
+        drafter = self._engine.drafter(ids, self._timeline.dropped)
+        request = Request(context, run.params, ids, place.answer_start, eos_ids, run.num_left, drafter)
         return TextStream(self._engine, self._tokenizer, request)
 
     def _deliver(self, run: Run, event: TokenEvent) -> None:

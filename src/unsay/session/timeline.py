@@ -23,11 +23,15 @@ from unsay.vm.context import Context
 
 
 class Timeline:
-    """Not thread-safe; the session's lock guards it. `ids` may be longer than the place says, by what runs ahead."""
+    """Not thread-safe; the session's lock guards it. `ids` may be longer than the place says, by what runs ahead.
+
+    dropped: ids that the last rollback took back, where they were known; guesses for what comes instead.
+    """
 
     def __init__(self, context: Context, place: Place, history: History, journal: Journal | None) -> None:
         self.place = place
         self.history = history
+        self.dropped: list[int] = []
         self._journal = journal
         self._context: Context | None = context
         self._ids: list[int] | None = None
@@ -122,6 +126,7 @@ class Timeline:
             self._journal.verb(verb, target, (), place)
         self._leave()
         if self._ids is not None:
+            self.dropped = self._ids[target:] if verb is Verb.ROLLBACK else self.dropped
             del self._ids[target:]
         self.place = place
         self.history.drop(verb, place)

@@ -11,7 +11,13 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from unsay.cli.options import add_model_options, add_sampling_options, load_model, sampling_fields
+from unsay.cli.options import (
+    add_model_options,
+    add_sampling_options,
+    add_speculation_option,
+    load_model,
+    sampling_fields,
+)
 
 if TYPE_CHECKING:
     from unsay.cli.chat.talk import Talk
@@ -22,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="system message (default: the model's own)")
     add_model_options(parser)
     add_sampling_options(parser)
+    add_speculation_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
