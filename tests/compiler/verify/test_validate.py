@@ -80,6 +80,15 @@ def test_a_refuted_pass_is_named_and_both_sides_are_shown_as_ir():
     assert message.startswith("drops_the_activation is refuted: %y")
     assert "silu(%x) : tensor<T x 32 x f32>" in message
     assert "mul(%x, %u) : tensor<T x 32 x f32>" in message
+    assert "at T = 2, element [0, 0] is " in message and " before and " in message
+
+
+def test_a_rewrite_that_no_axiom_of_its_pass_covers_is_refused_and_has_no_values():
+    def swaps_a_sum(graph: Graph) -> None:
+        z = graph.operations[6]
+        z.operands = z.operands[::-1]
+
+    assert "no values found that show it" in _refusal(swaps_a_sum)
 
 
 def test_a_lost_output_is_refuted():

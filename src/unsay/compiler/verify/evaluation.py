@@ -29,7 +29,7 @@ def evaluate_terms(roots: Sequence[Term], leaves: Mapping[int, Meant], domain: D
     values: dict[int, Meant] = dict(leaves)
     for term in reachable(roots, leaves):
         operands = [values[operand.number] for operand in term.operands]
-        special = _SPECIAL.get(term.kind)
+        special = SPECIAL.get(term.kind)
         values[term.number] = special(term, operands, domain) if special else _by_table(term, operands, domain)
     return [values[root.number] for root in roots]
 
@@ -107,7 +107,7 @@ def _scaled(term: Term, operands: Sequence[Array], domain: Domain) -> Array:
     return domain.mul(operands[0], factor)
 
 
-_SPECIAL: dict[str, Callable[[Term, Sequence[Meant], Domain], Meant]] = {
+SPECIAL: dict[str, Callable[[Term, Sequence[Meant], Domain], Meant]] = {
     "pair_rows": lambda term, operands, _d: _paired(operands[0], term, 0),
     "pair_columns": lambda term, operands, _d: _paired(operands[0], term, -1),
     "unpair_columns": lambda term, operands, _d: _unpaired(operands[0], term, -1),
@@ -119,4 +119,7 @@ _SPECIAL: dict[str, Callable[[Term, Sequence[Meant], Domain], Meant]] = {
     "attend": lambda _term, operands, domain: attend(domain, *operands),
     "attention": _attention,
     "rope": _rope,
+    "select_rows": lambda term, operands, _d: operands[0][: int(str(term.type.dims[0]))],
+    "output": lambda _term, operands, _d: operands[0],
 }
+"""What the functions that only terms have come to, and operations that lie in memory otherwise than their dims say."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsay.compiler.dialect.domains import FIELD, PRIME, Array
+from unsay.compiler.dialect.domains import CONCRETE, FIELD, PRIME, Array
 from unsay.compiler.verify.axioms import Axiom
 from unsay.compiler.verify.evaluation import Meant, evaluate_terms, parts_of
 from unsay.compiler.verify.obligation import Result, Status
@@ -32,7 +32,7 @@ def check_axiom(axiom: Axiom) -> Result:
 def find_difference(left: Term, right: Term, seed: int = 0) -> str | None:
     """An element in which two terms differ at random inputs, and both values; None if there is none."""
     random = np.random.default_rng(seed)
-    leaves = {term.number: _random(term, random) for term in reachable([left, right]) if not term.operands}
+    leaves = {term.number: random_leaf(term, random) for term in reachable([left, right]) if not term.operands}
     with np.errstate(all="ignore"):
         a, b = (_flat(value) for value in evaluate_terms([left, right], leaves, FIELD))
     if a.shape != b.shape:
@@ -44,17 +44,20 @@ def find_difference(left: Term, right: Term, seed: int = 0) -> str | None:
     return f"element {list(map(int, place))} is {int(a[place])} and {int(b[place])} mod {PRIME}, inputs of seed {seed}"
 
 
-def _random(term: Term, random: np.random.Generator) -> Meant:
+def random_leaf(term: Term, random: np.random.Generator) -> Meant:
+    """Random values of a term's type: residues, bools, small indices; a constant is what it is."""
     if term.kind == "constant":
         return evaluate_terms([term], {}, FIELD)[0]
     if term.kind != "cache":
         shape = tuple(int(str(extent)) for extent in term.type.dims)
-        return random.integers(0, 2, shape).astype(np.bool_) if term.dtype == "bool" else _residues(shape, random)
+        concrete = CONCRETE.get(term.type.dtype)
+        return residues(shape, random) if concrete is None else random.integers(0, 2, shape).astype(concrete)
     shape = (int(str(term.attributes["past"])), int(str(term.attributes["columns"])))
-    return _residues(shape, random), _residues(shape, random)
+    return residues(shape, random), residues(shape, random)
 
 
-def _residues(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+def residues(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Random elements of the field."""
     return random.integers(0, PRIME, shape).astype(np.uint64)
 
 

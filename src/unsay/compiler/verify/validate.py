@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from unsay.compiler.ir.core import Graph
-from unsay.compiler.ir.types import Dim
 from unsay.compiler.passes.pipeline import After, Pass, run_passes
 from unsay.compiler.verify.axioms import WEAKER, Axiom, Keeps, axioms_of
 from unsay.compiler.verify.difference import describe_difference, first_difference
@@ -85,7 +84,7 @@ class Validator:
         self._level = step.exit or self._level
         after = meaning(self._terms, graph, self._level)
         before = self._at_size_of(graph)
-        comparison = _Comparison(self._terms, graph.dims, axioms_of(step.name), before, after)
+        comparison = _Comparison(self._terms, graph, axioms_of(step.name), before, after)
         result = self._decide(comparison)
         self.proofs.append(comparison.proof(step.name, result, time.perf_counter() - start))
         if result.status is not Status.PROVED:
@@ -116,12 +115,11 @@ class Validator:
 class _Comparison:
     """Two meanings, and what may be assumed to show them equal."""
 
-    def __init__(
-        self, terms: Terms, dims: Mapping[str, Dim], axioms: Sequence[Axiom], before: Meaning, after: Meaning
-    ) -> None:
+    def __init__(self, terms: Terms, graph: Graph, axioms: Sequence[Axiom], before: Meaning, after: Meaning) -> None:
         definitions = [axiom for axiom in axioms if axiom.keeps == "nothing"]
-        self._defined = Rewriter(terms, dims, definitions)
-        self._equal = Rewriter(terms, dims, [axiom for axiom in axioms if axiom.keeps != "nothing"])
+        self._defined = Rewriter(terms, graph.dims, definitions)
+        self._equal = Rewriter(terms, graph.dims, [axiom for axiom in axioms if axiom.keeps != "nothing"])
+        self._graph = graph
         self._before = before
         self._after = after
         self.missing = ", ".join(sorted(before.observations.keys() ^ after.observations.keys()))
@@ -148,9 +146,15 @@ class _Comparison:
         )
 
     def difference(self, reason: str) -> str:
-        """The solver's reason, if it gave one, and where the graphs part, as IR."""
+        """The solver's reason, if it gave one, and where the graphs part, as IR and in values."""
         found = first_difference(self._normals(self._before, defined=True), self._normals(self._after, defined=False))
-        return f"{reason} {describe_difference(*found)}".strip() if found else reason
+        if found is None:
+            return reason
+        from unsay.compiler.verify.counterexample import differing_values
+
+        _, before, after = found
+        values = differing_values(before, after, self._graph.dims, self._graph.constraints)
+        return f"{reason} {describe_difference(*found)}\n  {values}".strip()
 
     def _normals(self, seen: Meaning, defined: bool) -> dict[str, Term]:
         values = {**seen.values, **seen.observations}
