@@ -11,7 +11,13 @@ from unsay.compiler.ir.parser import parse
 from unsay.compiler.passes.pipeline import TENSOR_PIPELINE
 from unsay.isa.formats import DType
 
-_TOLERANCE = {"canonicalise": 1e-6, "fuse_attention": 1e-6, "fuse_rms_norm": 1e-6, "propagate_precision": 1e-2}
+_TOLERANCE = {
+    "canonicalise": 1e-6,
+    "fold_batch_norm": 1e-6,
+    "fuse_attention": 1e-6,
+    "fuse_rms_norm": 1e-6,
+    "propagate_precision": 1e-2,
+}
 """Relative to the largest element, bf16 being the narrowest type; other passes keep every bit, as their files say."""
 
 _TENSOR_PASSES = {step.name for step in TENSOR_PIPELINE} - {"cse", "dce"}
@@ -34,7 +40,7 @@ def _array(operation: Operation, sizes: dict[str, int]) -> np.ndarray:
     shape = [sizes[extent.name] if isinstance(extent, Dim) else extent for extent in tensor_type.dims]
     numbers = np.random.default_rng(list(operation.result.name.encode())).standard_normal(shape).astype(np.float32)
     if tensor_type.dtype is not DType.BOOL:
-        return numbers
+        return np.abs(numbers) if operation.result.name == "v" and len(shape) == 1 else numbers
     condition = numbers > 0
     condition[..., 0], condition[..., -1] = True, False  # no row of a mask, nor of its opposite, is empty
     return condition

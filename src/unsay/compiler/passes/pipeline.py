@@ -15,6 +15,7 @@ from unsay.compiler.passes.cancel_reorders import cancel_reorders
 from unsay.compiler.passes.canonicalise import canonicalise
 from unsay.compiler.passes.cse import cse
 from unsay.compiler.passes.dce import dce
+from unsay.compiler.passes.fold_batch_norm import fold_batch_norm
 from unsay.compiler.passes.fold_constants import fold_constants
 from unsay.compiler.passes.fuse_attention import fuse_attention
 from unsay.compiler.passes.fuse_attention_quantise import fuse_attention_quantise
@@ -76,6 +77,7 @@ TENSOR_PIPELINE: tuple[Pass, ...] = (
     Pass(fold_constants, Level.TENSOR, Level.TENSOR),
     Pass(cse),
     Pass(dce),
+    Pass(fold_batch_norm, Level.TENSOR, Level.TENSOR),
     Pass(fuse_conv_relu, Level.TENSOR, Level.TENSOR),
     Pass(fuse_gemm_bias_silu, Level.TENSOR, Level.TENSOR),
     Pass(fuse_attention, Level.TENSOR, Level.TENSOR),

@@ -94,6 +94,14 @@ def _bits(mask: int, count: int) -> tuple[int, ...]:
 _AB = {"A": 2, "B": 2}
 _CONV = "{'strides': (1, 2), 'pads': (1, 0, 0, 1), 'dilations': (1, 1), 'groups': 1}"
 _PICTURE = {"A": 2, "C": 2, "O": 2, "W": (2, 3)}
+_NORMED = "x: 1 C W W, w: O C 2 1, r: O 1 1 1, s: O, t: O, m: O, u: O, c: =0.5"
+_NORMED_MOST = {"C": 2, "O": (2,), "W": (2,)}
+_NORMED_CONV = {"a": _CONV}
+_K = "mul(s, rsqrt(add(mul(u, u), c)))"
+_FOLDED = f"conv2d(x, mul(w, (r := reshape({_K}))), %s, **a)"
+"""A convolution with a batch norm in its weights. Its variance is a square: all that is known of one is that it is no less
+than 0."""
+
 _QKV_HEADS = "q: 2 T D, k: 2 T D, v: 2 T D"
 _HEADS_MOST = {"T": 2, "D": 2}
 _MASK = {"T": (2,), "D": (1,), "M": 16}
@@ -181,6 +189,10 @@ SCOPES: dict[str, tuple[Scope, ...]] = {
     "conv-bias": (
         Scope("x: A C W W, w: O C 2 1, b: O, r: O 1 1", _PICTURE, {"a": _CONV}),
         Scope("x: A C W W, w: O C 2 1, b: O, r: 1 O 1 1", _PICTURE, {"a": _CONV}),
+    ),
+    "conv-batch-norm": (Scope(_NORMED, _NORMED_MOST, _NORMED_CONV, left=_FOLDED % f"sub(t, mul(m, {_K}))"),),
+    "conv-bias-batch-norm": (
+        Scope(_NORMED + ", b: O", _NORMED_MOST, _NORMED_CONV, left=_FOLDED % f"add(mul(sub(b, m), {_K}), t)"),
     ),
     "conv-relu": (
         Scope("x: A C W W, w: O C 2 1, b: ()", _PICTURE, {"a": _CONV}),
