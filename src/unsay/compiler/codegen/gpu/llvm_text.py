@@ -172,7 +172,7 @@ class _Writer:
             self.entry.append("  %lane.addr = alloca i32")
             self.entry.append("  store i32 0, ptr %lane.addr")
         self._statements(kernel.body, in_lane=not flavour.lanes_in_turn)
-        parameters = [f"{self._pointer(flavour.global_space)} noalias %{buffer.name}" for buffer in kernel.buffers]
+        parameters = [f"{self._pointer(flavour.global_space)} %{buffer.name}" for buffer in kernel.buffers]
         parameters += ["i32 %group", "i32 %row"] if flavour.lanes_in_turn else []
         head = f"define {flavour.calling}void @{kernel.name}({', '.join(parameters)}) "
         attributes = flavour.attributes.replace("{lanes}", str(kernel.lanes))
