@@ -99,8 +99,7 @@ _NORMED_MOST = {"C": 2, "O": (2,), "W": (2,)}
 _NORMED_CONV = {"a": _CONV}
 _K = "mul(s, rsqrt(add(mul(u, u), c)))"
 _FOLDED = f"conv2d(x, mul(w, (r := reshape({_K}))), %s, **a)"
-"""A convolution with a batch norm in its weights. Its variance is a square: all that is known of one is that it is no less
-than 0."""
+"""A convolution with a batch norm in its weights. The variance is a square: it is 0 or more, and else anything."""
 
 _QKV_HEADS = "q: 2 T D, k: 2 T D, v: 2 T D"
 _HEADS_MOST = {"T": 2, "D": 2}
