@@ -81,11 +81,12 @@ def _other_attributes(_graph: Graph, place: int, operation: Operation, numbers: 
     for name, value in operation.attributes.items():
         if not _is_meant(name) or (operation.kind in _FROM_OUTSIDE and name != "value"):
             continue
-        for other in _others(value):
+        for other in others(value):
             yield Mutant(f"{operation.kind} with {name} = {other!r} for {value!r}", _sets(place, name, other))
 
 
-def _others(value: AttributeValue) -> list[AttributeValue]:
+def others(value: AttributeValue) -> list[AttributeValue]:
+    """Values an attribute might have by mistake: one off, 1, nearly the same, another choice."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

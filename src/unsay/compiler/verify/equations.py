@@ -27,6 +27,8 @@ from unsay.compiler.ir.core import AttributeValue
 from unsay.compiler.ir.types import ROW, Dim, TensorType, paired
 from unsay.compiler.verify.patterns import Apply, Binding, Name, Pattern, match_pattern, orders, parse_equation
 from unsay.compiler.verify.terms import CACHE, Term, Terms
+from unsay.errors import IrError
+from unsay.isa.formats import DType
 
 
 class Equation:
@@ -156,7 +158,10 @@ def result_types(
         return (FUNCTIONS[kind](types, attributes),)
     rule = BY_NAME[kind].rule
     assert rule is not None, f"the type of {kind} is declared, not inferred: no equation can make one"
-    return rule(types[1:] if kind == "attention" else types, attributes, dims)
+    if kind == "attention":
+        _need_cache(types[0], *types[1:])
+        types = types[1:]
+    return rule(types, attributes, dims)
 
 
 def _paired(types: Sequence[TensorType], attributes: Mapping[str, Any]) -> TensorType:
@@ -167,8 +172,21 @@ def _row(types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorT
     return replace(types[0], layout=ROW)
 
 
-def _cache(_types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
+def _cache(types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
+    _need_cache(types[0], *types[1:])
     return CACHE
+
+
+def _need_cache(first: TensorType, *others: TensorType) -> None:
+    if first != CACHE or CACHE in others:
+        raise IrError(f"the first operand, and no other, must be a cache, got {first}")
+
+
+def _masked(types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
+    scores, condition = types
+    if condition.dtype is not DType.BOOL:
+        raise IrError(f"a condition must be bool, got {condition}")
+    return scores
 
 
 def _first(types: Sequence[TensorType], _attributes: Mapping[str, Any]) -> TensorType:
@@ -189,7 +207,7 @@ FUNCTIONS: dict[str, Callable[[Sequence[TensorType], Mapping[str, Any]], TensorT
     "unpair_cache": _cache,
     "append": _cache,
     "scaled": _first,
-    "masked": _first,
+    "masked": _masked,
     "attend": _attended,
 }
 """Functions that no operation computes by itself: orders of rows, of columns and of cached keys, and the cache; scores
