@@ -23,7 +23,7 @@ def chat(tiny_path: Path) -> Iterator[pexpect.spawn]:
     arguments = ["-m", "unsay", "chat", "--model", str(tiny_path), "--executor", "reference"]
     arguments += ["--max-tokens", "900", "--ignore-eos", "--seed", "3"]
     child = pexpect.spawn(
-        sys.executable, arguments, timeout=20, encoding="utf-8", dimensions=(24, 100), codec_errors="replace"
+        sys.executable, arguments, timeout=90, encoding="utf-8", dimensions=(24, 100), codec_errors="replace"
     )
     child.expect_exact(_READY)
     yield child
@@ -167,7 +167,7 @@ def test_the_terminal_is_restored_also_by_a_signal(tiny_path: Path, running: boo
     before, after = "before:", "after:"
     talk = f"{sys.executable} -m unsay chat --model {tiny_path} --executor reference"
     script = f"stty -a; echo {before}; {talk}; echo {after}; stty -a"
-    shell = pexpect.spawn("/bin/sh", ["-c", script], timeout=20, encoding="utf-8", codec_errors="replace")
+    shell = pexpect.spawn("/bin/sh", ["-c", script], timeout=90, encoding="utf-8", codec_errors="replace")
     shell.expect_exact(before)
     modes = shell.before
     shell.expect_exact(_READY)
@@ -182,7 +182,7 @@ def test_the_terminal_is_restored_also_by_a_signal(tiny_path: Path, running: boo
 
 
 def test_ctrl_z_gives_the_terminal_back_and_fg_goes_on(tiny_path: Path) -> None:
-    shell = pexpect.spawn("/bin/bash", ["--norc", "-i"], timeout=20, encoding="utf-8", codec_errors="replace")
+    shell = pexpect.spawn("/bin/bash", ["--norc", "-i"], timeout=90, encoding="utf-8", codec_errors="replace")
     shell.send(f"{sys.executable} -m unsay chat --model {tiny_path}\r")
     shell.expect_exact("type a message")
     shell.expect_exact(_READY)
