@@ -25,24 +25,24 @@ DATA = Path(__file__).parents[2] / "data" / "onnx"
 Array = NDArray[Any]
 
 
-def by_onnxruntime(path: Path, inputs: dict[str, Array]) -> Array:
-    """The first output, computed on one thread."""
+def by_onnxruntime(path: Path, inputs: dict[str, Array]) -> list[Array]:
+    """The outputs, computed on one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, inputs)[0])
+    return [np.asarray(array) for array in session.run(None, inputs)]
 
 
-def compare(path: Path, inputs: dict[str, Array], ranges: dict[str, tuple[int, int]] | None = None) -> Array:
+def compare(path: Path, inputs: dict[str, Array], ranges: dict[str, tuple[int, int]] | None = None) -> list[Array]:
     imported = import_onnx(path, ranges)
     text = print_graph(imported.graph)
     verify(parse(text))
     assert print_graph(parse(text)) == text
-    (made,) = evaluate(imported.graph, inputs, imported.weights)
-    wanted = by_onnxruntime(path, inputs)
-    assert made.shape == wanted.shape and made.dtype == wanted.dtype
-    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
-    return wanted
+    outputs = evaluate(imported.graph, inputs, imported.weights)
+    for made, wanted in zip(outputs, by_onnxruntime(path, inputs), strict=True):
+        assert made.shape == wanted.shape and made.dtype == wanted.dtype
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+    return outputs
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -53,17 +53,29 @@ def test_an_operator_gives_what_onnxruntime_gives(tmp_path: Path, name: str) -> 
     compare(path, case.inputs, dict.fromkeys(case.dims.values(), (2, 9)))
 
 
-@pytest.mark.parametrize("name", ["cnn", "llama", "llama_dynamic"])
+@pytest.mark.parametrize("name", ["cnn", "llama", "llama_dynamic", "llama_cache"])
 def test_an_exported_model_gives_what_torch_and_onnxruntime_give(name: str) -> None:
     data = dict(np.load(DATA / f"{name}.npz"))
-    by_torch = data.pop("y")
-    made = compare(DATA / f"{name}.onnx", data)
-    np.testing.assert_allclose(made, by_torch, rtol=1e-5, atol=1e-5)
+    by_torch = [data.pop(key) for key in sorted(data) if key.startswith("out")]
+    for made, wanted in zip(compare(DATA / f"{name}.onnx", data), by_torch, strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (3, 2)])
 def test_a_dynamic_llama_runs_at_other_sizes(shape: tuple[int, int]) -> None:
     compare(DATA / "llama_dynamic.onnx", {"input_ids": np.random.default_rng(1).integers(0, 64, shape)})
+
+
+@pytest.mark.parametrize(("past", "new"), [(1, 1), (9, 2), (2, 7)])
+def test_a_step_with_a_cache_runs_at_other_sizes(past: int, new: int) -> None:
+    """One token of the first row is masked."""
+    values = np.random.default_rng(2)
+    cache = {name: values.standard_normal((3, 2, past, 8)).astype(np.float32) for name in ("k0", "v0", "k1", "v1")}
+    mask = np.ones((3, past + new), np.int64)
+    mask[0, 0] = 0
+    ids = values.integers(0, 64, (3, new))
+    _, keys, *_ = compare(DATA / "llama_cache.onnx", {"input_ids": ids, "attention_mask": mask, **cache})
+    assert keys.shape == (3, 2, past + new, 8)
 
 
 def test_symbolic_sizes_become_dimensions() -> None:

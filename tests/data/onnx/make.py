@@ -7,11 +7,13 @@ Weights are random. Beside each model lies NAME.npz with inputs, and what PyTorc
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch.export import Dim
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 HERE = Path(__file__).parent
 
@@ -48,6 +50,25 @@ class Logits(torch.nn.Module):
         return self.model(input_ids=input_ids, use_cache=False).logits
 
 
+class Step(torch.nn.Module):
+    """One call with a past: the logits, then keys and values of both layers with the new tokens'."""
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, k0: torch.Tensor, v0: torch.Tensor,
+        k1: torch.Tensor, v1: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        cache = DynamicCache()
+        cache.update(k0, v0, 0)
+        cache.update(k1, v1, 1)
+        made = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
+        layers = made.past_key_values.layers
+        return made.logits, layers[0].keys, layers[0].values, layers[1].keys, layers[1].values
+
+
 def llama() -> LlamaForCausalLM:
     """Two layers, two query heads for each of two key heads."""
     config = LlamaConfig(
@@ -57,11 +78,10 @@ def llama() -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-def save(name: str, model: torch.nn.Module, argument: str, value: torch.Tensor, dynamic: dict[int, str] | None) -> None:
-    """Export the model, with the dimensions of its argument that are dynamic."""
-    shapes = None if dynamic is None else {argument: {axis: torch.export.Dim(dim) for axis, dim in dynamic.items()}}
+def save(name: str, model: torch.nn.Module, inputs: dict[str, torch.Tensor], dynamic: dict[str, Any] | None) -> None:
+    """Export the model, with the dimensions of its inputs that are dynamic."""
     program = torch.onnx.export(
-        model, (value,), input_names=[argument], output_names=["y"], dynamo=True, dynamic_shapes=shapes
+        model, tuple(inputs.values()), input_names=list(inputs), dynamo=True, dynamic_shapes=dynamic
     )
     assert program is not None
     exported = program.model_proto
@@ -70,7 +90,10 @@ def save(name: str, model: torch.nn.Module, argument: str, value: torch.Tensor, 
     exported.graph.ClearField("value_info")
     onnx.save(exported, HERE / f"{name}.onnx")
     with torch.no_grad():
-        np.savez(HERE / f"{name}.npz", y=model(value).numpy(), **{argument: value.numpy()})
+        made = model(*inputs.values())
+    made = made if isinstance(made, tuple) else (made,)
+    outputs = {f"out{index}": array.numpy() for index, array in enumerate(made)}
+    np.savez(HERE / f"{name}.npz", **outputs, **{key: array.numpy() for key, array in inputs.items()})
 
 
 def main() -> None:
@@ -79,10 +102,15 @@ def main() -> None:
     cnn = Cnn()
     with torch.no_grad():
         cnn.train()(torch.randn(64, 3, 16, 16))  # running statistics that are no identity
-    save("cnn", cnn.eval(), "image", torch.randn(2, 3, 16, 16), {0: "N"})
+    B, P, T = Dim("B"), Dim("P"), Dim("T")
+    save("cnn", cnn.eval(), {"image": torch.randn(2, 3, 16, 16)}, {"image": {0: Dim("N")}})
     ids = torch.randint(0, 64, (2, 7))
-    save("llama", Logits(llama()), "input_ids", ids, None)
-    save("llama_dynamic", Logits(llama()), "input_ids", ids, {0: "B", 1: "T"})
+    save("llama", Logits(llama()), {"input_ids": ids}, None)
+    save("llama_dynamic", Logits(llama()), {"input_ids": ids}, {"input_ids": {0: B, 1: T}})
+    past = {name: torch.randn(2, 2, 5, 8) for name in ("k0", "v0", "k1", "v1")}
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(2, 12, dtype=torch.int64), **past}
+    dynamic = {"input_ids": {0: B, 1: T}, "attention_mask": {0: B, 1: Dim.DYNAMIC}}
+    save("llama_cache", Step(llama()), inputs, {**dynamic, **{key: {0: B, 2: P} for key in past}})
 
 
 if __name__ == "__main__":
