@@ -77,11 +77,11 @@ def _translate_here(text: str, target: Target, form: str) -> bytes:
 
 
 def _is_native(target: Target) -> bool:
-    """Whether this machine has every feature the target asks LLVM for beyond x86-64-v3."""
+    """Whether this machine is of the target's architecture and has every feature it asks LLVM for (and x86-64-v3)."""
     features: dict[str, bool] = dict(llvm.get_host_cpu_features())
     wanted = [word[1:] for word in target.llvm_features.split(",") if word.startswith("+")]
-    triples = (llvm.get_process_triple(), target.triple)
-    return all(triple.startswith("x86_64") for triple in triples) and all(features.get(n) for n in ["avx2", *wanted])
+    here, there = (triple.split("-")[0] for triple in (llvm.get_process_triple(), target.triple))
+    return here == there and all(features.get(name) for name in [*wanted, *(["avx2"] if here == "x86_64" else [])])
 
 
 def _optimised(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.ModuleRef:
