@@ -32,7 +32,7 @@ def _exact(machine: Machine, op: str, left: Affine, right: Affine) -> Affine:
         case "add":
             return left + right
         case "sub":
-            return left - right
+            return _multiple(machine, left, right) or left - right
         case "mul":
             return product(machine, left, right)
         case "udiv":
@@ -75,6 +75,14 @@ def remainder(machine: Machine, left: Affine, right: Affine) -> Affine:
         machine.define(z3.Implies(known, made.term() == rest.term()))
         machine.remainders[left, right] = made
     return machine.remainders[left, right]
+
+
+def _multiple(machine: Machine, left: Affine, right: Affine) -> Affine | None:
+    """(left // n) * n where `right` is left % n."""
+    for (whole, divisor), rest in machine.remainders.items():
+        if rest == right and whole == left:
+            return product(machine, quotient(machine, whole, divisor), divisor)
+    return None
 
 
 def _new_quotient(machine: Machine, left: Affine, right: Affine) -> Affine:

@@ -1,0 +1,73 @@
+"""Every access of a compiled step is inside the memory its instruction names; edits of the text are caught."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.compiler.shapes import TINY, tensor_types
+from unsay.compiler.codegen.emit import step_text
+from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.limits import Limits
+from unsay.compiler.lower import Lowered, lower
+from unsay.compiler.models import build_graph
+from unsay.compiler.passes import run_passes
+from unsay.compiler.verify.kernels.bounds import prove_step
+from unsay.compiler.verify.obligation import Result, Status, attempt
+from unsay.isa.targets import find_target
+
+SPEC = replace(TINY, num_layers=1, context_length=600)
+UNIT = dot_unit(find_target("avx2"))
+LIMITS = Limits(max_tokens=48, max_rows=8, max_threads=4)
+
+
+@pytest.fixture(scope="module")
+def lowered() -> Lowered:
+    return lower(run_passes(build_graph(SPEC, tensor_types(SPEC), 48, 8)), SPEC, 48, 8)
+
+
+@pytest.fixture(scope="module")
+def text(lowered: Lowered) -> str:
+    return step_text(lowered.program, SPEC, UNIT, 48, 8, 4, lowered.arena_bytes)
+
+
+def _proved(lowered: Lowered, text: str | None = None, only: str = "") -> Result:
+    return attempt(lambda: prove_step(lowered.program, SPEC, UNIT, lowered.arena_bytes, LIMITS, text, only))
+
+
+def test_every_access_of_a_step_is_inside(lowered: Lowered):
+    result = _proved(lowered)
+    assert result.status is Status.PROVED and re.match(r"\d+ kernels, \d+ accesses", result.detail)
+
+
+@pytest.mark.parametrize(
+    ("only", "old", "new", "says"),
+    [
+        ("embed", r"urem i64 %v(\d+), 16", r"udiv i64 %v\1, 16", "table"),
+        ("rms_norm", r"(icmp slt i64 %column1\S+), 64", r"\1, 80", "x"),
+        ("qkv", r"(icmp slt i64 %token1\S+), 6", r"\1, 7", "64 bytes at"),
+        ("append", r"(mul i64 %v\d+), 2048\n", r"\1, 4096\n", "pool"),
+        ("attend_4", r"icmp sle i64", "icmp sge i64", "a part without a key"),
+        ("matmul_q8_0", r"(mul i64 %unit1.head.i), \d+", r"\1, 2000000", "weights"),
+    ],
+)
+def test_an_edit_of_a_kernel_is_refuted(lowered: Lowered, text: str, only: str, old: str, new: str, says: str):
+    start = text.index(f"define internal void @{only}")
+    changed = text[:start] + re.sub(old, new, text[start:], count=1)
+    assert changed != text
+    result = _proved(lowered, changed, only)
+    assert result.status is Status.REFUTED and says in result.detail, result
+
+
+def test_a_call_with_memory_that_the_instruction_does_not_name_is_refuted(lowered: Lowered, text: str):
+    index = next(i for i, op in enumerate(lowered.program) if op.row.name == "FFN")
+    start = text.index(f"; {index}: FFN")
+    changed = text[:start] + re.sub(r"(getelementptr i8, ptr %v4, i64) \d+", r"\1 64", text[start:], count=1)
+    result = _proved(lowered, changed, only="none of them")
+    assert result.status is Status.REFUTED and "which it does not name" in result.detail
+
+
+def test_an_index_that_may_leave_64_bits_is_not_proved(lowered: Lowered, text: str):
+    changed = text.replace("mul i64 %row1.head.i, 256", "mul i64 %row1.head.i, 1152921504606846976", 1)
+    assert changed != text
+    assert _proved(lowered, changed, "rms_norm").status is Status.UNKNOWN
