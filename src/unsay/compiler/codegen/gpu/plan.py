@@ -58,7 +58,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel on `groups` x rows; places in the order of its buffers. An elementwise one may read where it writes."""
+    """One kernel on `groups` x rows; places in the order of its buffers. Elementwise ones may read where they write."""
 
     kernel: str
     groups: int
