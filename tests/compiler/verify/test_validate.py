@@ -9,7 +9,8 @@ from tests.compiler.shapes import SMOLLM2, TINY, TINY_QWEN2, tensor_types
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.parser import parse
 from unsay.compiler.models import build_graph
-from unsay.compiler.passes.pipeline import PIPELINE, UNFUSED, Pass, run_passes
+from unsay.compiler.passes.cse import cse
+from unsay.compiler.passes.pipeline import BY_NAME, PIPELINE, UNFUSED, Pass, run_passes
 from unsay.compiler.verify.spec import Level
 from unsay.compiler.verify.validate import PassProof, Validator, proofs_to_json
 from unsay.errors import PassError
@@ -133,3 +134,46 @@ def test_a_definition_is_put_into_the_graph_before_only():
 
     with pytest.raises(PassError, match=r"quantise_activations is refuted: %blk\.0\.attn"):
         validator.after_pass(Pass(quantise_activations), graph, 0)
+
+
+_SIZED = """graph g(B: 1..8, T: 1..8, N: 1..64 = B*T) where T <= 4 sema {batch = 2, dynamic_batch = "B"} {
+  %x = input() {name = "x"} : tensor<B x T x 4 x f32>
+  %n = size() {dim = "B"} : tensor<i64>
+  %c = cast(%n) {dtype = "f32"} : tensor<f32>
+  %y = mul(%x, %c) : tensor<B x T x 4 x f32>
+  %z = reshape(%y) : tensor<N x 4 x f32>
+  output(%z)
+}"""
+
+
+def test_a_batch_fixed_as_wanted_is_proved_and_another_is_refuted():
+    step = BY_NAME["specialise_batch"]
+    right, wrong = parse(_SIZED), parse(_SIZED)
+    validator = Validator(right, Level.TENSOR)
+    step.run(right)
+    validator.after_pass(step, right, 1)
+    assert validator.proofs[-1].status == "proved" and "B" not in right.dims
+    validator = Validator(wrong, Level.TENSOR)
+    wrong.sema["batch"] = 3
+    step.run(wrong)
+    with pytest.raises(PassError, match="specialise_batch is refuted: dimensions were"):
+        validator.after_pass(step, wrong, 1)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("T: 1..4, N", "dimensions were"),
+    ("T: 1..8, N: 1..64 = B*T) where T <= 4, T % 2 == 0 //", "it holds only where"),
+])  # fmt: skip
+def test_a_pass_that_narrows_sizes_is_refuted(text: str, message: str):
+    validator = Validator(parse(_SIZED), Level.TENSOR)
+    narrowed = _SIZED.replace("T: 1..8, N" if "//" not in text else "T: 1..8, N: 1..64 = B*T) where T <= 4", text)
+    narrowed = narrowed.replace(" //", "")
+    with pytest.raises(PassError, match=message):
+        validator.after_pass(Pass(cse), parse(narrowed), 0)
+
+
+def test_a_graph_of_which_nothing_is_seen_says_so():
+    graph = parse("graph g() {\n}")
+    validator = Validator(graph, Level.TENSOR)
+    validator.after_pass(Pass(cse), graph, 0)
+    assert validator.proofs[-1].method == "nothing is seen"

@@ -50,10 +50,10 @@ class Congruence:
             self._handles[term.number] = handle
 
     def _function(self, term: Term) -> Any:
-        key = (term.symbol, len(term.operands))
+        key = (term.symbol.number, len(term.operands))
         if key not in self._functions:
             sorts = [self._sort] * (len(term.operands) + 1)
-            self._functions[key] = z3.Function(f"{term.kind}.{term.symbol}", *sorts)
+            self._functions[key] = z3.Function(f"{term.kind}.{term.symbol.number}", *sorts)
         return self._functions[key]
 
     def _some_differ(self, goals: Sequence[Equality]) -> Any:

@@ -28,31 +28,33 @@ from unsay.compiler.verify.spec import Level
 from unsay.isa.formats import DType
 
 
-class Term:
-    """A function applied to terms; equal terms of one store are one object. A term's operands have smaller numbers.
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A function: an operation with its attributes, as its result of this index and type.
 
-    Attributes are part of the symbol by their text, in which 1, 1.0 and true differ, as 0.0 and -0.0 do.
+    Attributes are part of it by their text, in which 1, 1.0 and true differ, as 0.0 and -0.0 do.
     """
+
+    kind: str
+    attributes: Mapping[str, AttributeValue]
+    type: TensorType
+    index: int
+    number: int
+
+
+class Term:
+    """A function applied to terms; equal terms of one store are one object. A term's operands have smaller numbers."""
 
     __slots__ = ("attributes", "index", "kind", "number", "operands", "symbol", "type")
 
-    def __init__(
-        self,
-        kind: str,
-        operands: tuple[Term, ...],
-        attributes: Mapping[str, AttributeValue],
-        tensor_type: TensorType,
-        index: int,
-        symbol: int,
-        number: int,
-    ) -> None:
-        self.kind = kind
-        self.operands = operands
-        self.attributes = attributes
-        self.type = tensor_type
-        self.index = index
+    def __init__(self, symbol: Symbol, operands: tuple[Term, ...], number: int) -> None:
         self.symbol = symbol
+        self.operands = operands
         self.number = number
+        self.kind = symbol.kind
+        self.attributes = symbol.attributes
+        self.type = symbol.type
+        self.index = symbol.index
 
     @property
     def dtype(self) -> str:
@@ -81,7 +83,8 @@ class Terms:
     def __init__(self) -> None:
         self.all: list[Term] = []
         self._terms: dict[tuple[int, ...], Term] = {}
-        self._symbols: dict[tuple[str, str, int, int], int] = {}
+        self._symbols: dict[tuple[str, str, int, int], Symbol] = {}
+        self._of_operations: dict[Operation, tuple[str, list[TensorType], list[Symbol]]] = {}
         self._types: dict[TensorType, int] = {}
         self._types_by_id: dict[int, tuple[int, TensorType, TensorType]] = {}
 
@@ -94,31 +97,44 @@ class Terms:
         index: int = 0,
     ) -> Term:
         """The term of this function and these operands; of its type, layouts other than paired and devices are left."""
-        text = repr(sorted(attributes.items())) if attributes else ""
-        number, plain_type = self._type(tensor_type)
-        symbol = self._symbols.setdefault((kind, text, index, number), len(self._symbols))
-        return self._of_symbol(symbol, kind, operands, attributes, plain_type, index)
+        return self.of_symbol(self._symbol(kind, attributes, tensor_type, index), operands)
 
     def rebuild(self, term: Term, operands: Sequence[Term]) -> Term:
         """The same function of other operands of the same types."""
-        return self._of_symbol(term.symbol, term.kind, operands, term.attributes, term.type, term.index)
+        return self.of_symbol(term.symbol, operands)
 
-    def _of_symbol(
-        self,
-        symbol: int,
-        kind: str,
-        operands: Sequence[Term],
-        attributes: Mapping[str, AttributeValue],
-        tensor_type: TensorType,
-        index: int,
-    ) -> Term:
-        key = (symbol, *[operand.number for operand in operands])
+    def of_symbol(self, symbol: Symbol, operands: Sequence[Term]) -> Term:
+        """The term of this function and these operands."""
+        key = (symbol.number, *[operand.number for operand in operands])
         term = self._terms.get(key)
         if term is None:
-            term = Term(kind, tuple(operands), dict(attributes), tensor_type, index, symbol, len(self.all))
-            self._terms[key] = term
+            term = self._terms[key] = Term(symbol, tuple(operands), len(self.all))
             self.all.append(term)
         return term
+
+    def symbols(self, operation: Operation) -> list[Symbol]:
+        """The functions that an operation's results are of its operands.
+
+        Found again by the operation if its attributes and types are what they were.
+        """
+        text, types = repr(operation.attributes), [value.type for value in operation.results]
+        known = self._of_operations.get(operation)
+        if known is None or known[0] != text or known[1] != types:
+            attributes = meant(operation)
+            made = [self._symbol(operation.kind, attributes, kind, index) for index, kind in enumerate(types)]
+            known = self._of_operations[operation] = (text, types, made)
+        return known[2]
+
+    def _symbol(
+        self, kind: str, attributes: Mapping[str, AttributeValue], tensor_type: TensorType, index: int
+    ) -> Symbol:
+        text = repr(sorted(attributes.items())) if attributes else ""
+        number, plain_type = self._type(tensor_type)
+        key = (kind, text, index, number)
+        symbol = self._symbols.get(key)
+        if symbol is None:
+            symbol = self._symbols[key] = Symbol(kind, dict(attributes), plain_type, index, len(self._symbols))
+        return symbol
 
     def _type(self, tensor_type: TensorType) -> tuple[int, TensorType]:
         """A type without what says where values lie, and its number; found by identity first, for hashing is slow."""
@@ -150,7 +166,7 @@ class _Memory:
     content: Term
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _View:
     """Where a value lies, and what was written there; `selected` are the types of rows selected, which are no copy."""
 
@@ -242,22 +258,16 @@ class _Reading:
         return self._terms.apply("torn", (term,), {}, term.type)
 
     def _results(self, operation: Operation, operands: list[Term]) -> list[Term]:
-        attributes = {name: value for name, value in operation.attributes.items() if not name.startswith(REMARK)}
         if operation.kind == "weight":
-            return [self._weight(operation, attributes)]
-        if operation.kind == "input":
-            attributes |= {"layout": operation.result.type.layout, "device": operation.result.type.device}
+            return [self._weight(operation)]
         if operation.kind == "attention":
             operands = [self._attended_cache(operation, operands), *operands]
         else:
             assert BY_NAME[operation.kind].pure, f"{operation.kind} has an effect that terms do not know"
-        types = [value.type for value in operation.results]
-        return [
-            self._terms.apply(operation.kind, operands, attributes, tensor_type, index)
-            for index, tensor_type in enumerate(types)
-        ]
+        return [self._terms.of_symbol(symbol, operands) for symbol in self._terms.symbols(operation)]
 
-    def _weight(self, operation: Operation, attributes: Mapping[str, AttributeValue]) -> Term:
+    def _weight(self, operation: Operation) -> Term:
+        attributes = meant(operation)
         wanted = operation.result.type
         head_dim = paired_head_dim(wanted.layout)
         if head_dim is None:
@@ -283,6 +293,14 @@ class _Reading:
         """The cache with its keys in the order of the model file, in which caches of two graphs are compared."""
         head_dim = paired_head_dim(self._layouts[layer])
         return cache if head_dim is None else self._terms.apply("unpair_cache", (cache,), {"head_dim": head_dim}, CACHE)
+
+
+def meant(operation: Operation) -> dict[str, AttributeValue]:
+    """Attributes that are part of an operation's meaning: no remarks; of an input, where it lies too."""
+    attributes = {name: value for name, value in operation.attributes.items() if not name.startswith(REMARK)}
+    if operation.kind == "input":
+        attributes |= {"layout": operation.result.type.layout, "device": operation.result.type.device}
+    return attributes
 
 
 def _is_paired(operation: Operation) -> bool:

@@ -19,7 +19,7 @@ from unsay.compiler.verify.axioms import WEAKER, Axiom, Keeps, axioms_of
 from unsay.compiler.verify.difference import describe_difference, first_difference
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.rewrite import Instance, Rewriter
-from unsay.compiler.verify.sizes import at_size, wanted_size
+from unsay.compiler.verify.sizes import at_size, changed_promise, wanted_size
 from unsay.compiler.verify.spec import Level
 from unsay.compiler.verify.terms import Meaning, Term, Terms, meaning
 from unsay.errors import PassError
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class PassProof:
     """What was found out about one run of a pass.
 
-    method: "same terms" where reading both graphs gave the same terms, else "QF_UF". keeps: the weakest of the axioms
+    method: "same terms" where reading both graphs gave the same terms, "nothing is seen" where they have no output and
+    no cache, else "QF_UF". keeps: the weakest of the axioms
     used, in how many instances. detail: the counterexample, or why there is no answer.
     """
 
@@ -85,7 +86,8 @@ class Validator:
         after = meaning(self._terms, graph, self._level)
         before = self._at_size_of(graph)
         comparison = _Comparison(self._terms, graph, axioms_of(step.name), before, after)
-        result = self._decide(comparison)
+        promise = changed_promise(self._wanted, graph)
+        result = Result(Status.REFUTED, promise) if promise else self._decide(comparison)
         self.proofs.append(comparison.proof(step.name, result, time.perf_counter() - start))
         if result.status is not Status.PROVED:
             raise PassError(f"{step.name} is {result.status.value}: {result.detail}")
@@ -94,7 +96,7 @@ class Validator:
     def _at_size_of(self, graph: Graph) -> Meaning:
         """What is to be equal to the graph: the one before, at the size that was wanted if its dimension is gone."""
         seen, values = self._before.observations, self._before.values
-        if not self._wanted.name or self._wanted.name in graph.dims:
+        if not self._wanted.is_met(graph):
             return self._before
         fixed = at_size(self._terms, [*seen.values(), *values.values()], self._wanted)
         return Meaning(*({name: fixed[term.number] for name, term in part.items()} for part in (seen, values)))
@@ -140,7 +142,7 @@ class _Comparison:
         used = [*self._defined.instances, *self._equal.instances]
         axioms = {step.axiom.name: step.axiom for step in used}
         keeps = WEAKER[max((WEAKER.index(axiom.keeps) for axiom in axioms.values()), default=0)]
-        method = "QF_UF" if self.goals else "same terms"
+        method = "QF_UF" if self.goals else "same terms" if self._after.observations else "nothing is seen"
         return PassProof(
             name, result.status.value, method, keeps, tuple(axioms), len(used), round(seconds, 4), result.detail
         )
