@@ -76,13 +76,14 @@ class GpuStep:
     scratch_bytes: int
 
     def to_json(self) -> str:
-        """The launches, for whoever runs them."""
+        """The launches, a line each, for whoever runs them."""
         launches = [
             {"kernel": one.kernel, "grid": [one.groups, one.rows], "buffers": [astuple(place) for place in one.places]}
             for one in self.launches
         ]
-        logits = astuple(self.logits) if self.logits else None
-        return json.dumps({"launches": launches, "logits": logits, "scratch_bytes": self.scratch_bytes}, indent=1)
+        lines = ",\n".join(map(json.dumps, launches))
+        logits = json.dumps(astuple(self.logits) if self.logits else None)
+        return f'{{"scratch_bytes": {self.scratch_bytes}, "logits": {logits}, "launches": [\n{lines}\n]}}\n'
 
 
 @dataclass(frozen=True, slots=True)
