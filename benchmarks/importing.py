@@ -5,16 +5,19 @@ Run: python -m benchmarks.importing [--json]      (a minute; needs torch and tra
 Each architecture twice: with weights as transformers initialises them, and with larger ones ("spread"). `evaluator`
 runs the graph of a Hugging Face directory in float32; `rounded` the same with keys and values rounded to float16;
 `engine` runs the directory as `unsay run` does; `torch_export` the graph of the exported program. Differences are to
-transformers, in millionths; `engine_to_rounded` is between those two; `deviation` is that of the logits.
+transformers, in millionths; `engine_to_rounded` is between those two; `deviation` is that of the logits. Then other
+architectures, as initialised, through torch.export alone.
 """
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 
 import unsay
@@ -32,6 +35,15 @@ from unsay.compiler.frontend.source import import_model
 from unsay.compiler.frontend.torch_export import import_torch_export
 from unsay.compiler.ir.evaluate import evaluate
 
+OTHERS: dict[str, dict[str, object]] = {
+    "Qwen3": {"head_dim": 16}, "Gemma": {"head_dim": 16}, "Gemma2": {"head_dim": 16}, "Phi3": {"pad_token_id": 0},
+    "GPTNeoX": {}, "Olmo2": {}, "StableLm": {}, "Cohere": {}, "Granite": {}, "SmolLM3": {"pad_token_id": 0},
+}  # fmt: skip
+SIZES: dict[str, object] = {
+    "vocab_size": 293, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128,
+}  # fmt: skip
+
 IDS = some_ids(1, 64)
 ROW = IDS[0].numpy()
 
@@ -42,6 +54,11 @@ def main() -> None:
     for kind in KINDS:
         for spread in (False, True):
             report.add(f"{kind}, {'spread' if spread else 'as initialised'}", **_differences(kind, spread))
+    for name, fields in OTHERS.items():
+        config = getattr(transformers, f"{name}Config")(**SIZES, **fields)
+        model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+        wanted = logits_of(model, IDS)[0].numpy()
+        report.add(name, deviation=float(wanted.std()), torch_export_millionths=_millionths(_exported(model), wanted))
 
 
 def _differences(kind: str, spread: bool) -> dict[str, float]:
@@ -55,11 +72,16 @@ def _differences(kind: str, spread: bool) -> dict[str, float]:
         rounded = _step(step)
         with unsay.load(directory) as loaded:
             computed = loaded.logits(ROW.tolist())
-    exported = import_torch_export(torch.export.export(model, (), {"input_ids": IDS, "use_cache": False}))
-    (imported,) = evaluate(exported.graph, {"input_ids": IDS.numpy()}, exported.weights)
-    made = {"evaluator": evaluated, "torch_export": imported[0], "rounded": rounded, "engine": computed}
+    made = {"evaluator": evaluated, "torch_export": _exported(model), "rounded": rounded, "engine": computed}
     figures = {f"{name}_millionths": _millionths(y, wanted) for name, y in made.items()}
     return {"deviation": float(wanted.std()), **figures, "engine_to_rounded_millionths": _millionths(computed, rounded)}
+
+
+def _exported(model: Any) -> NDArray[np.float32]:
+    program = torch.export.export(model, (), {"input_ids": IDS, "use_cache": False})
+    imported = import_torch_export(program)
+    (logits,) = evaluate(imported.graph, {"input_ids": IDS.numpy()}, imported.weights)
+    return logits[0]
 
 
 def _step(step: Imported) -> NDArray[np.float32]:

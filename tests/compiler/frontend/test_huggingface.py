@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as LibraryTokenizer
 
@@ -351,6 +354,77 @@ def test_merges_written_as_pairs_are_the_same_merges(tmp_path: Path) -> None:
     write_json(directory / "tokenizer.json", fields)
     assert open_model(directory).vocab == before
     assert fields["pre_tokenizer"] == SMOLLM
+
+
+# hostile text
+
+TEXT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no JSON"),
+        (b"[1]", "is no JSON object"),
+        (b'{"a": 1, "a": 2}', "the key 'a' occurs twice"),
+        (b'{"a": ' + b"[" * 100_000, "nested too deep"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"a": "\xff"}', "is not UTF-8"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "is no JSON"),
+        (b" " * ((1 << 25) + 1), "more than 33554432 bytes"),
+    ],
+)
+def test_text_that_is_no_sound_json_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    directory = write_tiny_hf(tmp_path / "m", layers=1)
+    for name in TEXT_FILES:
+        before = (directory / name).read_bytes() if (directory / name).is_file() else b"{}"
+        (directory / name).write_bytes(content)
+        with pytest.raises(ModelFileError, match=message):
+            open_model(directory)
+        (directory / name).write_bytes(before)
+
+
+VALUES = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, -1, 2**70, 0.5, 1e999, "", "a", "BPE", "Sequence", "ByteLevel", "Split"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "id", "content"]), inner),
+    max_leaves=4,
+)
+
+
+def paths_of(value: object, prefix: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Where in a JSON value something can be replaced: a few of each object and list, at every depth."""
+    items = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else [])
+    inner = [path for key, item in items[:12] for path in paths_of(item, (*prefix, key))]
+    return [(*prefix, key) for key, _ in items[:12]] + inner
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with something in every text file."""
+    directory = write_tiny_hf(tmp_path_factory.mktemp("fuzz") / "m", layers=1, config={"eos_token_id": [2]})
+    write_tokenizer(directory, **_template(_SPECIAL, _TEXT))
+    write_json(directory / "generation_config.json", {"eos_token_id": [2, 3]})
+    return directory
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_is_read_or_refused_never_anything_else(sound: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(TEXT_FILES))
+    original = (sound / name).read_text(encoding="utf-8")
+    changed = json.loads(original)
+    path = data.draw(st.sampled_from(paths_of(changed)))
+    place = changed
+    for key in path[:-1]:
+        place = place[key]  # type: ignore[index]
+    place[path[-1]] = data.draw(VALUES)  # type: ignore[index]
+    write_json(sound / name, changed)
+    try:
+        with contextlib.suppress(ModelFileError):
+            Tokenizer(open_model(sound).vocab)
+    finally:
+        (sound / name).write_text(original, encoding="utf-8")
 
 
 # the engine

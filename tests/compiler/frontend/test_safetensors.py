@@ -192,7 +192,7 @@ MUTATION = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mutations=st.lists(MUTATION, min_size=1, max_size=4), cut=st.integers(0, 12))
 def test_a_mutated_file_is_read_or_refused_never_anything_else(
     tmp_path: Path, mutations: list[tuple[int, bytes]], cut: int

@@ -178,6 +178,7 @@ USES: dict[str, Any] = {
     "power": lambda x: x.pow(2) + x.abs().pow(0.5) + torch.pow(2.0, x),
     "shapes": lambda x: torch.stack([x.t(), x.t()], 1).flatten(1).unsqueeze(0).squeeze(0).permute(1, 0)[1:, :-1],
     "pieces": lambda x: torch.cat([*x.split([1, 2], 0), *x.chunk(2, 1)[0].reshape(1, 6)[:, :4].split(1)]).diff(dim=0),
+    "nothing": lambda x: torch.cat([x[:, 4:], x], 1).repeat_interleave(2, 0),
     "select": lambda x: x[-1] + x[0] + x.select(1, 2)[0] + x[:, 1:3].contiguous().view(6)[::2][:1],
     "making": lambda x: torch.full_like(x, 3.0) + torch.zeros(4) + x.new_ones(3, 4) + torch.arange(1, 9, 2),
     "triangles": lambda x: torch.tril(x, 1) + torch.triu(x, -1) * 2,

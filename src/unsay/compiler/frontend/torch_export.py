@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from unsay.compiler.frontend.imported import Imported
 from unsay.compiler.frontend.torch_builder import MAX_EXTENT, Builder
-from unsay.compiler.frontend.torch_ops import RULES, Call
+from unsay.compiler.frontend.torch_ops import RULES, Call, Empty
 from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.dims import Dim, same
 from unsay.compiler.ir.types import TensorType
-from unsay.errors import UnimportableError, UnsupportedError
+from unsay.errors import IrError, UnimportableError, UnsupportedError
 from unsay.isa.formats import DType
 
 _WEIGHTS = frozenset({"PARAMETER", "BUFFER", "CONSTANT_TENSOR"})
@@ -130,8 +130,10 @@ class _Import:
         tensor_type = self._to.tensor_type(node.meta["val"])
         return self._graph.add("input", (), {"name": node.name}, [(node.name, tensor_type)]).result
 
-    def _weight(self, node: Any, target: str) -> Value:
+    def _weight(self, node: Any, target: str) -> Value | Empty:
         tensor_type = self._to.tensor_type(node.meta["val"])
+        if 0 in tensor_type.dims:
+            return Empty()
         tensors = self._program.state_dict if target in self._program.state_dict else self._program.constants
         tensor = tensors[target].detach().cpu()
         self._arrays[target] = (tensor.float() if tensor_type.dtype is DType.BF16 else tensor).contiguous().numpy()
@@ -177,8 +179,13 @@ class _Import:
         arguments = {**{given.name: value for given, value in zip(schema, args, strict=False)}, **kwargs}
         defaults = {given.name: given.default_value for given in schema if given.has_default_value()}
         stated = [self._to.tensor_type(tensor) for tensor in _flat(node.meta.get("val")) if hasattr(tensor, "dtype")]
+        if any(0 in tensor_type.dims for tensor_type in stated):
+            return Empty()
         call = Call(name, arguments, defaults, stated)
-        made = RULES[name](call, self._to)
+        try:
+            made = RULES[name](call, self._to)
+        except IrError as error:
+            raise UnsupportedError(f"{name} ({node.name}): {error}") from error
         call.check_all_read()
         for value, wanted in zip(_flat(made), stated, strict=True) if made is not None else ():
             assert _fits(value.type, wanted), (name, value, str(wanted))

@@ -25,6 +25,10 @@ _IGNORED = frozenset({
 """Where a tensor lies, how it is trained, and element types, which the result's own type tells."""
 
 
+class Empty:
+    """A tensor without elements: LLMIR has none. Programs make them where a slice leaves nothing, and join them."""
+
+
 class Call:
     """One use of an operation: `result` is the type torch states, of the first result if there are several."""
 
@@ -52,7 +56,7 @@ class Call:
     def tensor(self, name: str) -> Value:
         """An argument that is a tensor."""
         value = self[name]
-        return value if isinstance(value, Value) else self.refuse(f"{name} is no tensor")
+        return value if isinstance(value, Value) else self.refuse(f"{name} that is no tensor, or an empty one")
 
     def axis(self, name: str, rank: int) -> int:
         """An argument that is a dimension, from the front."""
@@ -252,8 +256,7 @@ def _split(call: Call, to: Builder) -> tuple[Value, ...]:
 
 
 def _cat(call: Call, to: Builder) -> Value:
-    """An empty vector fits anything, as in torch, where a cache begins as one."""
-    parts = [to.cast(part, call.result.dtype) for part in call["tensors"] if part.type.dims != (0,)]
+    parts = [to.cast(part, call.result.dtype) for part in call["tensors"] if not isinstance(part, Empty)]
     return _joined(to, parts, call.axis("dim", call.result.rank))
 
 
@@ -273,6 +276,18 @@ def _joined(to: Builder, parts: Sequence[Value], axis: int) -> Value:
     """Tensors one after the other, along an axis whose size the graph then knows."""
     to.sum(part.type.dims[axis] for part in parts)
     return to.emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
+
+
+def _repeat_interleave(call: Call, to: Builder) -> Value:
+    """Each element `repeats` times in a row along a dimension."""
+    x = call.tensor("self")
+    call["output_size"]
+    if call["dim"] is None:
+        x = to.reshape(x, (to.product(x.type.dims),))
+    axis = 0 if call["dim"] is None else call.axis("dim", x.type.rank)
+    before, after = x.type.dims[: axis + 1], x.type.dims[axis + 1 :]
+    wide = to.broadcast(to.reshape(x, (*before, 1, *after)), (*before, call["repeats"], *after))
+    return to.reshape(wide, call.result.dims)
 
 
 def _stack(call: Call, to: Builder) -> Value:
@@ -526,6 +541,7 @@ RULES: dict[str, Rule] = dict(
         *_rows(_cat, "cat"),
         *_rows(_diff, "diff"),
         *_rows(_stack, "stack"),
+        *_rows(_repeat_interleave, "repeat_interleave.self_int"),
         *_rows(_full("size"), "full"),
         *_rows(_full("self"), "full_like"),
         *_rows(_full("size", value=0), "zeros"),
