@@ -32,6 +32,14 @@ def test_every_back_end_is_listed_with_what_this_machine_lacks(capsys: pytest.Ca
     assert checks["wasm32-simd128"]["found"] == "a whole step, but to run it lacks simd128"
 
 
+def test_a_back_end_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("UNSAY_BACKENDS", "no_such_module")
+    monkeypatch.setattr("unsay.compiler.codegen.backends._registered", set[str]())
+    monkeypatch.setattr("unsay.compiler.codegen.backends._rows", {})
+    code, checks = report(capsys)
+    assert code == 1 and "'no_such_module'" in str(checks["targets"]["found"])
+
+
 def test_what_is_missing_is_named_with_a_way_to_mend_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -92,13 +92,13 @@ def _check_backends() -> list[Check]:
     from unsay.runtime.cpu import probe
 
     try:
-        flags = probe().flags
-    except UnsayError:
-        flags = frozenset[str]()
+        flags, known = probe().flags, backends()
+    except UnsayError as error:
+        return [Check("targets", False, str(error))]
+    lacking = [backend.emitter.lacking(flags) for backend in known]
     return [
-        Check(backend.target, True, backend.emitter.makes + (f", but to run it lacks {lacking}" if lacking else ""))
-        for backend in backends()
-        for lacking in [backend.emitter.lacking(flags)]
+        Check(backend.target, True, backend.emitter.makes + (f", but to run it lacks {what}" if what else ""))
+        for backend, what in zip(known, lacking, strict=True)
     ]
 
 

@@ -47,10 +47,9 @@ class Relabelled:
 def registry() -> Iterator[None]:
     """What a test registers is gone after it."""
     backends.backends()
-    before = dict(backends._rows)
+    rows, registered = dict(backends._rows), set(backends._registered)
     yield
-    backends._rows.clear()
-    backends._rows.update(before)
+    backends._rows, backends._registered = rows, registered
 
 
 def flags(target: str) -> frozenset[str]:
@@ -86,6 +85,28 @@ def test_an_unknown_target_is_refused_naming_the_known_third_parties_included() 
     register_backend("acme", 900, Acme())
     with pytest.raises(TargetError, match=r"unknown target 'sse2'; known: acme, .*avx512-vnni, avx-vnni, avx2"):
         find_backend("sse2")
+
+
+def test_modules_named_by_the_environment_register_when_the_registry_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "acme_backends.py").write_text(
+        "from unsay.compiler.codegen.backends import register_backend\n"
+        "from tests.compiler.codegen.test_backends import Acme\n"
+        "def register():\n    register_backend('acme', 900, Acme())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("UNSAY_BACKENDS", "acme_backends")
+    assert [find_backend("acme").priority, find_backend("acme").priority] == [900, 900]
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "json"])
+def test_a_module_of_the_environment_that_registers_nothing_is_named(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSAY_BACKENDS", module)
+    with pytest.raises(TargetError, match=rf"\$UNSAY_BACKENDS names '{module}'"):
+        find_backend("avx2")
 
 
 def test_a_name_is_given_once() -> None:

@@ -5,6 +5,8 @@ registry is first read; anyone may add more, under names of their own:
 
     register_backend("acme-npu", 900, AcmeEmitter())
 
+The modules that $UNSAY_BACKENDS names, between spaces, are imported then too, and their `register()` is called.
+
 Without a target named, the highest priority whose emitter lacks nothing is chosen. The CPU's own instruction sets have
 the priorities 100 to 199, one of which every machine that runs unsay has: they are what the choice falls back to. What
 was passed over, and why, is part of the answer.
@@ -14,6 +16,7 @@ A warm start reads this module: named tuples take a seventh of the time that dat
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol
@@ -83,10 +86,11 @@ class Choice(NamedTuple):
     passed_over: tuple[tuple[str, str], ...]
 
 
-_BUILT_IN = ["cpu", "gpu.emitters"]
-"""Modules of this package whose `register` has not been called yet."""
+_BUILT_IN = ("unsay.compiler.codegen.cpu", "unsay.compiler.codegen.gpu.emitters")
 
 _rows: dict[str, Backend] = {}
+_registered: set[str] = set()
+"""Modules whose `register` was called."""
 
 
 def register_backend(target: str, priority: int, emitter: Emitter) -> None:
@@ -97,10 +101,20 @@ def register_backend(target: str, priority: int, emitter: Emitter) -> None:
 
 
 def backends() -> list[Backend]:
-    """All of them, highest priority first."""
-    while _BUILT_IN:
-        import_module(f"unsay.compiler.codegen.{_BUILT_IN.pop()}").register()
+    """All of them, highest priority first; raises TargetError if $UNSAY_BACKENDS names what is none."""
+    for module in (*_BUILT_IN, *os.environ.get("UNSAY_BACKENDS", "").split()):
+        if module not in _registered:
+            _register_module(module)
     return sorted(_rows.values(), key=lambda backend: (-backend.priority, backend.target))
+
+
+def _register_module(name: str) -> None:
+    try:
+        register = import_module(name).register
+    except (ImportError, AttributeError) as error:
+        raise TargetError(f"$UNSAY_BACKENDS names {name!r}, which has no register() to call: {error}") from error
+    _registered.add(name)
+    register()
 
 
 def find_backend(target: str) -> Backend:
