@@ -120,6 +120,19 @@ def test_a_pass_that_breaks_the_graph_is_named():
         run_passes(build_graph(TINY, tensor_types(TINY), 32, 4), [broken])
 
 
+def test_what_a_pass_broke_is_told_with_the_line_it_came_from():
+    def square_all(graph: Graph) -> int:
+        for operation in [op for op in graph.operations if op.kind == "exp"]:
+            x = operation.operands[0]
+            graph.add("mul", (x,), {}, [(x.name, x.type)], before=operation)
+        return 1
+
+    text = 'graph g() {\n %x = input() {name = "x"} : tensor<4 x f32>\n %y = exp(%x) : tensor<4 x f32>\n output(%y)\n}'
+    with pytest.raises(PassError, match=r"after square_all: mul: takes \(a, b\), got 1") as caught:
+        run_passes(parse(text), [Pass(square_all)])
+    assert (caught.value.line, caught.value.column) == (3, 2)
+
+
 def test_an_illegal_graph_is_refused_before_any_pass_runs():
     graph = run_passes(build_graph(TINY, tensor_types(TINY), 32, 4))
     with pytest.raises(IrError, match="at level semantic"):

@@ -126,7 +126,9 @@ class Graph:
         before: Operation | None = None,
         location: tuple[int, int] = (0, 0),
     ) -> Operation:
-        """Append an operation, or insert it before another; a result name already taken gets a numbered suffix."""
+        """Append an operation, or insert it before another, whose place in the text is its own then, if none is given;
+        a result name already taken gets a numbered suffix."""
+        location = before.location if before is not None and location == (0, 0) else location
         operation = Operation(kind, tuple(operands), attributes or {}, location)
         operation.results = tuple(Value(self._unique(name), kind_, operation) for name, kind_ in results)
         for operand in operation.operands:
