@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,8 +34,8 @@ class Device(Protocol):
 class CpuDevice:
     """The LLVM text of the kernels, one group at a time, on this machine."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
-        blob, self._entry = compile_module(llvm_module(kernels, CPU), find_target("avx2"))
+    def __init__(self, kernels: Sequence[Kernel], mutate: Callable[[str], str] = str) -> None:
+        blob, self._entry = compile_module(mutate(llvm_module(kernels, CPU)), find_target("avx2"))
         with tempfile.TemporaryFile() as file:
             file.write(blob)
             file.flush()

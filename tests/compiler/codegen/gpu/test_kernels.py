@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tests.compiler.codegen.gpu.launching import CpuDevice, run_gpu
 from tests.compiler.codegen.gpu.steps import layer_step, two_sequences
-from tests.compiler.codegen.steps import random_pages, run_reference
+from tests.compiler.codegen.steps import CAPACITY, Memory, StepBuilder, make_batch, random_pages, run_reference
 from unsay.compiler.codegen.gpu.plan import plan_step
 from unsay.isa.formats import DType
 
@@ -22,3 +25,63 @@ def test_a_whole_layer_equals_the_definition(dtype: DType, table: DType) -> None
     assert not np.array_equal(expected.arena, np.frombuffer(step.arena, np.uint8)), "the step does something"
     plan = plan_step(step.program, step.spec)
     assert run_gpu(step, batch, pages, plan, CpuDevice(list(plan.kernels.values()))) == expected
+
+
+def corner_step() -> StepBuilder:
+    """Blocks that are nearly everything a block can be, quantised both ways, and products of both."""
+    step = StepBuilder(np.random.default_rng(2))
+    values = step.rng.standard_normal((CAPACITY, 64)).astype(np.float32)
+    values[0] = np.arange(64) - 31.5
+    values[0, ::32] = 127, 254
+    values[1] = 0
+    values[2] = np.float32(2.0**-100) * np.arange(64) / 64
+    values[3, :32] = [9] + [1] * 30 + [1.5]  # 4.5 times the largest is the sum
+    values[4, 5] = 3e38
+    values[5] = 1e-44
+    step.activation(1, DType.F32, 64, values)
+    for place, dtype in enumerate((DType.Q8A, DType.Q8W)):
+        step.activation(2, dtype, 64)
+        step.add("QUANT", 2, 1)
+        step.matrix(3, DType.Q8_0, 48, 64)
+        step.activation(4 + place, DType.F32, 48)
+        step.add("MATMUL", 4 + place, 2, 3)
+    return step
+
+
+def gpu_memory(step: StepBuilder, mutate: Callable[[str], str] = str) -> tuple[Memory, Memory]:
+    """What the kernels leave, and what the definition does."""
+    batch = make_batch(list(range(6)))
+    pages = random_pages(step.rng, step.spec, batch)
+    plan = plan_step(step.program, step.spec)
+    device = CpuDevice(list(plan.kernels.values()), mutate)
+    return run_gpu(step, batch, pages, plan, device), run_reference(step, batch, pages)
+
+
+def test_quantising_equals_the_definition_in_the_corners() -> None:
+    made, expected = gpu_memory(corner_step())
+    assert made == expected
+
+
+_ROUNDED_TWICE = """
+define internal float @twice(float %a, float %b, float %c) alwaysinline {
+  %product = fmul float %a, %b
+  %sum = fadd float %product, %c
+  ret float %sum
+}
+"""
+
+MUTANTS: dict[str, Callable[[str], str]] = {
+    "fma rounded twice": lambda text: re.sub("^declare.*fma.*$", _ROUNDED_TWICE, text, flags=re.M).replace(
+        "@llvm.fma.f32(", "@twice("
+    ),
+    "ties away from zero": lambda text: text.replace("@llvm.roundeven.f32", "@llvm.round.f32"),
+    "high plane halved": lambda text: re.sub(r"(shl i32 %v\d+), 7$", r"\1, 6", text, flags=re.M),
+    "wide at equality": lambda text: text.replace("fcmp olt", "fcmp ole"),
+    "one block fewer": lambda text: re.sub(r"(icmp slt i32 %v\d+), 2$", r"\1, 1", text, flags=re.M),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_kernel_is_noticed(name: str) -> None:
+    made, expected = gpu_memory(corner_step(), MUTANTS[name])
+    assert made != expected
