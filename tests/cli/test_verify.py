@@ -72,7 +72,7 @@ def test_the_passes_of_a_model_and_its_program_are_verified(
 ):
     def of_program(program, spec, target, arena_bytes) -> list[Obligation]:
         assert arena_bytes > 0 and spec.num_layers == 2
-        return [Obligation(f"{target}: {program[-1].row.name}", "T4", "none", lambda: Result(Status.PROVED))]
+        return [Obligation(f"{target}: {[*program][-1].row.name}", "T4", "none", lambda: Result(Status.PROVED))]
 
     monkeypatch.setattr(kernels, "model_obligations", of_program)
     code, rows = _rows(capsys, tiny_path, "--instructions", "x86-64-v3")
