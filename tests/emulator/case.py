@@ -14,6 +14,7 @@ from unsay.compiler.codegen.llvm import compile_module
 from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
 from unsay.core import PAGE_TOKENS, Batch
+from unsay.image import ModelSpec
 from unsay.isa.formats import padded_rows
 from unsay.isa.targets import Target
 from unsay.runtime.image import Image, load_image
@@ -47,18 +48,19 @@ class Case:
         np.testing.assert_array_equal(after["kv_pool"], self.pages)
 
 
-def make_case(model: Path) -> Case:
-    """The model, two sequences, and what the reference makes of them."""
+def make_case(model: Path, *, decode: bool = False) -> Case:
+    """The model, two sequences, and what the reference makes of them: their prompts, or a token each after many."""
     image = load_image(compile_model(model, target="avx2"))
     spec = image.manifest.spec
-    batch = _batch(spec.vocab_size)
-    pages = np.zeros((4, spec.kv_layout.page_bytes), np.uint8)
-    logits = ReferenceExecutor(image, pages, 1).run(batch)
+    batch = _decode(spec.vocab_size) if decode else _prompts(spec.vocab_size)
+    before = _pages(batch.page_tables.max() + 1, spec) if decode else np.zeros((4, spec.kv_layout.page_bytes), np.uint8)
+    after = before.copy()
+    logits = ReferenceExecutor(image, after, 1).run(batch)
     assert logits is not None
     arrays = {
         "persistent": np.asarray(image.weights),
         "arena": np.zeros(image.manifest.arena_bytes, np.uint8),
-        "kv_pool": np.zeros_like(pages),
+        "kv_pool": before,
         "logits": np.zeros((len(batch.logit_rows), padded_rows(spec.vocab_size)), np.float32),
         "token_ids": batch.token_ids,
         "positions": batch.positions,
@@ -75,10 +77,10 @@ def make_case(model: Path) -> Case:
         "page_stride": batch.page_tables.shape[1],
         "num_threads": 1,
     }
-    return Case(image, arrays, counts, np.ascontiguousarray(logits), pages)
+    return Case(image, arrays, counts, np.ascontiguousarray(logits), after)
 
 
-def _batch(vocab_size: int) -> Batch:
+def _prompts(vocab_size: int) -> Batch:
     """Two sequences, of 18 tokens (two pages) and of 3."""
     lengths = (PAGE_TOKENS + 2, 3)
     ids = np.random.default_rng(5).integers(0, vocab_size, sum(lengths))
@@ -89,3 +91,23 @@ def _batch(vocab_size: int) -> Batch:
         page_tables=np.array([[2, 0], [1, -1]], np.int32),
         logit_rows=np.array([5, lengths[0] - 1, sum(lengths) - 1], np.int32),
     )
+
+
+def _decode(vocab_size: int) -> Batch:
+    """A token each at 530 (three parts of attention) and at 17."""
+    positions = np.array([530, 17], np.int32)
+    tables = np.full((2, 34), -1, np.int32)
+    tables[0], tables[1, :2] = np.arange(34), (35, 34)
+    return Batch(
+        token_ids=np.array([7, vocab_size - 1], np.int32),
+        positions=positions,
+        sequence=np.array([0, 1], np.int32),
+        page_tables=tables,
+        logit_rows=np.array([0, 1], np.int32),
+    )
+
+
+def _pages(count: int, spec: ModelSpec) -> np.ndarray:
+    """Pages full of small halves."""
+    halves = np.random.default_rng(6).standard_normal((count, spec.kv_layout.page_bytes // 2))
+    return halves.astype(np.float16).view(np.uint8)

@@ -28,13 +28,15 @@ def start() -> tuple[bytes, int]:
 def test_aarch64_gives_the_bits_of_the_reference(
     target: str, variant: str, tiny_paths: dict[str, Path], start: tuple[bytes, int], tmp_path: Path
 ) -> None:
-    case = make_case(tiny_paths[variant])
-    code = case.code(find_target(target))
-    case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
+    prompts, decode = make_case(tiny_paths[variant]), make_case(tiny_paths[variant], decode=True)
+    code = prompts.code(find_target(target))
+    for case in (prompts, decode):
+        case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
 
 
 @pytest.mark.parametrize("variant", ["llama-q4_1", "llama-q8_0-d64", "llama-f16-untied"])
 def test_webassembly_gives_the_bits_of_the_reference(variant: str, tiny_paths: dict[str, Path], tmp_path: Path) -> None:
-    case = make_case(tiny_paths[variant])
-    code = case.code(find_target("wasm32-simd128"))
-    case.assert_equal(*node.run_step(node.find_node(), code, case.arrays, case.counts, tmp_path))
+    prompts, decode = make_case(tiny_paths[variant]), make_case(tiny_paths[variant], decode=True)
+    code = prompts.code(find_target("wasm32-simd128"))
+    for case in (prompts, decode):
+        case.assert_equal(*node.run_step(node.find_node(), code, case.arrays, case.counts, tmp_path))
