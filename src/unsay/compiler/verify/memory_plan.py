@@ -98,18 +98,19 @@ def memory_plan(graph: Graph) -> MemoryPlan:
 
 def check_memory(graph: Graph) -> None:
     """Raise IrError where two values that live at one time share memory."""
-    values = lives(graph)
-    planned = list(map(_planned, values))
-    for index, (life, line) in enumerate(zip(values, planned, strict=True)):
-        for other in planned[:index]:
+    alive: list[Planned] = []
+    for life in sorted(lives(graph), key=lambda life: life.first):
+        line = _planned(life)
+        alive = [other for other in alive if other.last >= line.first]
+        for other in alive:
             if line.device == other.device and _overlap(line, other):
                 message = f"%{line.name} lies on %{other.name}, which lives at the same time; run plan_memory"
                 raise IrError(message, *life.value.producer.location)
+        alive.append(line)
 
 
 def _overlap(a: Planned, b: Planned) -> bool:
-    at_once = a.first <= b.last and b.first <= a.last
-    return at_once and a.offset < b.offset + b.num_bytes and b.offset < a.offset + a.num_bytes
+    return a.offset < b.offset + b.num_bytes and b.offset < a.offset + a.num_bytes
 
 
 def _planned(life: Life) -> Planned:
