@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,9 +17,11 @@ from unsay.compiler import compile as compiling
 from unsay.compiler.compile import compile_model, image_key
 from unsay.compiler.frontend.describe import vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
+from unsay.compiler.ir.core import Graph
 from unsay.compiler.limits import LIMITS
+from unsay.compiler.passes.pipeline import PIPELINE, Pass
 from unsay.compiler.pipeline import load, to_graph
-from unsay.errors import ModelFileError, ModelNotFoundError, TargetError, UnsupportedError
+from unsay.errors import ModelFileError, ModelNotFoundError, PassError, TargetError, UnsupportedError
 from unsay.image import ImageFiles, Manifest, VocabSpec
 from unsay.isa.program import Program
 from unsay.runtime import native
@@ -68,6 +71,8 @@ def test_an_image_of_every_variant_is_complete(tiny_variant_path: Path, empty_ca
     assert max(manifest.entry.values()) < files.code.stat().st_size
     assert len(Program.from_bytes(files.program.read_bytes())) > 0
     assert VocabSpec.from_json(files.tokenizer.read_text()) == vocab_spec(open_gguf(tiny_variant_path))
+    proofs = json.loads(files.verified.read_text())
+    assert [(proof["name"], proof["status"]) for proof in proofs] == [(step.name, "proved") for step in PIPELINE]
     assert files.cache_root == empty_cache and leftovers(empty_cache) == []
 
 
@@ -82,6 +87,21 @@ def test_the_same_file_gives_the_same_bytes(
         assert path.read_bytes() == (second.directory / path.name).read_bytes(), path.name
     weights = Manifest.from_json(first.manifest.read_text()).weights
     assert (first.cache_root / weights).read_bytes() == (second.cache_root / weights).read_bytes()
+
+
+def test_a_pass_that_is_refuted_ends_the_compilation_and_nothing_is_kept(
+    tiny_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fuse_ffn(graph: Graph) -> int:
+        hidden = next(operation for operation in graph.operations if operation.kind == "silu_mul")
+        hidden.operands = hidden.operands[::-1]
+        return 1
+
+    wrong = tuple(Pass(fuse_ffn, step.entry, step.exit) if step.name == "fuse_ffn" else step for step in PIPELINE)
+    monkeypatch.setattr("unsay.compiler.pipeline.PIPELINE", wrong)
+    with pytest.raises(PassError, match=r"fuse_ffn is refuted: %blk\.0\.hidden"):
+        compile_model(tiny_path, target=TARGET)
+    assert list(empty_cache.glob("images/*")) == [] and leftovers(empty_cache) == []
 
 
 WARM = """
