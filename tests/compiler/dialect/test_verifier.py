@@ -2,7 +2,9 @@ import pytest
 
 from unsay.compiler.dialect.verifier import verify
 from unsay.compiler.ir.parser import parse
+from unsay.compiler.ir.types import TensorType
 from unsay.errors import IrError
+from unsay.isa.formats import DType
 
 _VALUES = """graph g(T: 1..8, R: 1..2) {
   %ids = tokens() : tensor<T x i32>
@@ -90,6 +92,13 @@ def test_an_operation_against_its_row_is_refused_at_its_place(text: str, message
 def test_a_graph_without_the_dimension_an_operation_needs_is_refused():
     with pytest.raises(IrError, match="no dimension T, it has S"):
         verify(parse("graph g(S: 1..8) {\n  %ids = tokens() : tensor<S x i32>\n}"))
+
+
+def test_an_attribute_of_more_than_64_bits_is_refused():
+    graph = parse(f"{_VALUES}}}")
+    graph.add("iota", (), {"axis": 2**63}, [("y", TensorType((4,), DType.I64))])
+    with pytest.raises(IrError, match="axis must be of 64 bits"):
+        verify(graph)
 
 
 def test_a_broken_def_use_chain_is_our_fault():

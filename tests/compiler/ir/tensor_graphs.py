@@ -17,7 +17,7 @@ _FLOATS = st.floats(allow_nan=False)
 _UNARY = ["exp", "log", "sqrt", "rsqrt", "sin", "tanh", "erf", "sigmoid", "relu", "silu", "floor", "neg", "abs"]
 _BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "less", "equal"]
 _ATTRIBUTES = st.one_of(
-    st.integers(-(10**17), 10**17), _FLOATS, st.text(max_size=6), st.booleans(),
+    st.integers(-(2**63), 2**63 - 1), _FLOATS, st.text(max_size=6), st.booleans(),
     st.lists(st.integers(-99, 99), max_size=3).map(tuple), st.lists(_FLOATS, max_size=3).map(tuple),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ import math
 from unsay.compiler.dialect.ops import BY_NAME, Op
 from unsay.compiler.dialect.sema import check_sema
 from unsay.compiler.ir.core import Graph, Operation, Value
+from unsay.compiler.ir.tokens import fits_i64
 from unsay.errors import IrError
 
 REMARK = "sema."
@@ -77,6 +78,8 @@ def _check_attributes(operation: Operation, op: Op) -> None:
             raise IrError(f"{attribute.name} must be of {attribute.kind_name}, got {value!r}")
         if isinstance(value, float) and not math.isfinite(value) and not attribute.infinite:
             raise IrError(f"{attribute.name} must be finite, got {value!r}")
+        if isinstance(value, int) and not fits_i64(value):
+            raise IrError(f"{attribute.name} must be of 64 bits, got {value}")
         if attribute.choices and value not in attribute.choices:
             raise IrError(f"{attribute.name} must be one of {list(attribute.choices)}, got {value!r}")
     for invariant in op.attribute_invariants:

@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 from unsay.errors import IrError
 
-MAX_DIGITS = 18
+MAX_DIGITS = 19
 _ARTICLES = {
     "name": "a name",
     "value": "a value",
@@ -27,6 +27,11 @@ _SPACE = r"(?>(?:[ \t\r\n]+|//[^\n]*)*)"
 def grammar(*kinds: tuple[str, str]) -> re.Pattern[str]:
     """The tokens of a language: (kind, regular expression), tried in order, each after spaces and comments."""
     return re.compile(f"{_SPACE}(?:{'|'.join(f'(?P<{kind}>{expression})' for kind, expression in kinds)})")
+
+
+def fits_i64(value: int) -> bool:
+    """Whether an integer attribute can be this number."""
+    return -(2**63) <= value < 2**63
 
 
 class Token(NamedTuple):
@@ -118,11 +123,13 @@ class Tokens:
         return items
 
     def integer(self) -> int:
-        """A whole number."""
+        """A whole number of 64 bits."""
         token = self.take("int")
-        if len(token.text) > MAX_DIGITS:
-            self.fail(f"an integer of {len(token.text)} digits, {MAX_DIGITS} is the most", token.start)
-        return int(token.text)
+        digits = len(token.text.removeprefix("-"))
+        if digits > MAX_DIGITS:
+            self.fail(f"an integer of {digits} digits, {MAX_DIGITS} is the most", token.start)
+        value = int(token.text)
+        return value if fits_i64(value) else self.fail(f"{value} has more than 64 bits", token.start)
 
     def end(self) -> None:
         """There must be nothing left."""
