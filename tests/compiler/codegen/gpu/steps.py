@@ -1,10 +1,10 @@
-"""A hand-made step that launches every kernel GPUs have."""
+"""Hand-made steps: one launches every kernel GPUs have, one quantises what is hard to."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tests.compiler.codegen.steps import StepBuilder, make_batch
+from tests.compiler.codegen.steps import CAPACITY, StepBuilder, make_batch
 from unsay.core import Batch
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 from unsay.isa.opcodes import Channel
@@ -57,3 +57,29 @@ def _logits(step: StepBuilder, dtype: DType, wide: DType, x: int, gamma: int) ->
 def two_sequences() -> Batch:
     """A prompt that crosses a page, two tokens beyond a part of 256 keys, and two rows of logits."""
     return make_batch([14, 15, 16, 17, 299, 300], [0, 0, 0, 0, 1, 1], rows=[3, 5])
+
+
+def corner_step() -> StepBuilder:
+    """Blocks that are nearly everything a block can be, quantised both ways, and products of both."""
+    step = StepBuilder(np.random.default_rng(2))
+    values = step.rng.standard_normal((CAPACITY, 64)).astype(np.float32)
+    values[0] = np.arange(64) - 31.5
+    values[0, ::32] = 127, 254
+    values[1] = 0
+    values[2] = np.float32(2.0**-100) * np.arange(64) / 64
+    values[3, :32] = [9] + [1] * 30 + [1.5]  # 4.5 times the largest is the sum
+    values[4, 5] = 3e38
+    values[5] = 1e-44
+    step.activation(1, DType.F32, 64, values)
+    for place, dtype in enumerate((DType.Q8A, DType.Q8W)):
+        step.activation(2, dtype, 64)
+        step.add("QUANT", 2, 1)
+        step.matrix(3, DType.Q8_0, 48, 64)
+        step.activation(4 + place, DType.F32, 48)
+        step.add("MATMUL", 4 + place, 2, 3)
+    return step
+
+
+def six_tokens() -> Batch:
+    """One sequence: as many rows as `corner_step` has corners."""
+    return make_batch(list(range(6)))

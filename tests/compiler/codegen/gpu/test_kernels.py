@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.compiler.codegen.gpu.launching import CpuDevice, run_gpu
-from tests.compiler.codegen.gpu.steps import layer_step, two_sequences
-from tests.compiler.codegen.steps import CAPACITY, Memory, StepBuilder, make_batch, random_pages, run_reference
+from tests.compiler.codegen.gpu.steps import corner_step, layer_step, six_tokens, two_sequences
+from tests.compiler.codegen.steps import Memory, StepBuilder, random_pages, run_reference
 from unsay.compiler.codegen.gpu.plan import plan_step
 from unsay.isa.formats import DType
 
@@ -27,30 +27,9 @@ def test_a_whole_layer_equals_the_definition(dtype: DType, table: DType) -> None
     assert run_gpu(step, batch, pages, plan, CpuDevice(list(plan.kernels.values()))) == expected
 
 
-def corner_step() -> StepBuilder:
-    """Blocks that are nearly everything a block can be, quantised both ways, and products of both."""
-    step = StepBuilder(np.random.default_rng(2))
-    values = step.rng.standard_normal((CAPACITY, 64)).astype(np.float32)
-    values[0] = np.arange(64) - 31.5
-    values[0, ::32] = 127, 254
-    values[1] = 0
-    values[2] = np.float32(2.0**-100) * np.arange(64) / 64
-    values[3, :32] = [9] + [1] * 30 + [1.5]  # 4.5 times the largest is the sum
-    values[4, 5] = 3e38
-    values[5] = 1e-44
-    step.activation(1, DType.F32, 64, values)
-    for place, dtype in enumerate((DType.Q8A, DType.Q8W)):
-        step.activation(2, dtype, 64)
-        step.add("QUANT", 2, 1)
-        step.matrix(3, DType.Q8_0, 48, 64)
-        step.activation(4 + place, DType.F32, 48)
-        step.add("MATMUL", 4 + place, 2, 3)
-    return step
-
-
 def gpu_memory(step: StepBuilder, mutate: Callable[[str], str] = str) -> tuple[Memory, Memory]:
     """What the kernels leave, and what the definition does."""
-    batch = make_batch(list(range(6)))
+    batch = six_tokens()
     pages = random_pages(step.rng, step.spec, batch)
     plan = plan_step(step.program, step.spec)
     device = CpuDevice(list(plan.kernels.values()), mutate)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.compiler.codegen.gpu.launching import run_gpu, run_model
-from tests.compiler.codegen.gpu.steps import layer_step, two_sequences
+from tests.compiler.codegen.gpu.steps import corner_step, layer_step, six_tokens, two_sequences
 from tests.compiler.codegen.gpu.vulkan import VulkanDevice
-from tests.compiler.codegen.steps import random_pages, run_reference
+from tests.compiler.codegen.steps import StepBuilder, random_pages, run_reference
 from tests.images import make_batch, plain_image
 from unsay.compiler.codegen.gpu.lanes import (
     F32,
@@ -25,13 +26,18 @@ from unsay.compiler.codegen.gpu.lanes import (
     to_f32,
 )
 from unsay.compiler.codegen.gpu.plan import plan_step
+from unsay.core import Batch
 from unsay.isa.formats import DType
 from unsay.runtime import arithmetic
 from unsay.runtime.reference import ReferenceExecutor
 
 
-def test_a_whole_layer_equals_the_definition() -> None:
-    step, batch = layer_step(DType.Q4_1, DType.Q8_0), two_sequences()
+@pytest.mark.parametrize(
+    ("step", "batch"),
+    [(layer_step(DType.Q4_1, DType.Q8_0), two_sequences()), (corner_step(), six_tokens())],
+    ids=["a whole layer", "corners of quantising"],
+)
+def test_a_step_equals_the_definition(step: StepBuilder, batch: Batch) -> None:
     pages = random_pages(step.rng, step.spec, batch)
     expected = run_reference(step, batch, pages)
     assert not np.array_equal(expected.arena, np.frombuffer(step.arena, np.uint8)), "the step does something"
