@@ -155,5 +155,6 @@ def _slack(values: NDArray[np.floating]) -> float:
 
 def _hold(holds: bool, invariant: str, values: NDArray[np.generic]) -> None:
     if not holds:
-        low, high = np.nanmin(values), np.nanmax(values)
-        raise InvariantError(f"broken: {invariant}; the result is within {low} .. {high}, shape {list(values.shape)}")
+        finite = values[np.isfinite(values)]
+        seen = f"within {finite.min()} .. {finite.max()}" if finite.size else "nowhere finite"
+        raise InvariantError(f"broken: {invariant}; the result is {seen}, shape {list(values.shape)}")

@@ -53,10 +53,13 @@ def attempt(prove: Callable[[], Result]) -> Result:
 
 
 def obligations() -> list[Obligation]:
-    """Those that do not depend on a model: the kernels of every target, the axioms and rules of passes."""
-    from unsay.compiler.verify import kernels
+    """Those that depend on no model: invariants of operations, the kernels of every target, error bounds.
 
-    return kernels.obligations()
+    The axioms of passes are in rules.py.
+    """
+    from unsay.compiler.verify import invariants, kernels
+
+    return [*invariants.invariants_obligations(), *kernels.obligations()]
 
 
 def all_of(results: list[Result]) -> Result:

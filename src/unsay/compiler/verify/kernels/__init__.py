@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.attention_part import Attention
-from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.matmul import Product
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.verify import bounds as errors
@@ -21,6 +22,7 @@ from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, DType
 from unsay.isa.program import Program
 from unsay.isa.targets import TARGETS, find_target
 
+_TILES_METHOD = "bit-vectors, induction"
 _HEADS = Attention(KvLayout(1, 1, 64), 3, 0.125, 0, 192, 256, 320, 320, 320, DType.Q8A, 8)
 
 
@@ -32,11 +34,20 @@ def obligations() -> list[Obligation]:
 def model_obligations(program: Program, spec: ModelSpec, target: str, arena_bytes: int) -> list[Obligation]:
     """What is claimed of one compiled model. arena_bytes: of its activations, without the step's scratch memory."""
     unit = dot_unit(find_target(target))
-    step = partial(bounds.prove_step, program, spec, unit, arena_bytes, LIMITS)
+    text = step_text(program, spec, unit, LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads, arena_bytes)
+    step = partial(bounds.prove_step, program, spec, unit, arena_bytes, LIMITS, text)
+    tiles = [_tile(unit, product, tokens, text) for product, tokens in products.tiles_in(text)]
     return [
-        Obligation("no instruction writes what is still read", "T4", "LIA", lambda: prove_arena(program, arena_bytes)),
-        Obligation(f"every access of the step is inside ({target})", "T4", "LIA", lambda: attempt(step)),
+        Obligation("no write over what is still read", "T4", "LIA", lambda: prove_arena(program, arena_bytes)),
+        Obligation(f"accesses of the step, {target}", "T4", "LIA", partial(attempt, step)),
+        *tiles,
     ]
+
+
+def _tile(unit: DotUnit, product: Product, tokens: int, text: str) -> Obligation:
+    name = f"tile {product.dtype.name} {product.x_dtype.name} K={product.width} x{tokens}"
+    prove = partial(products.prove_tile, unit, product, tokens, text)
+    return Obligation(name, "T4", _TILES_METHOD, partial(attempt, prove))
 
 
 def _tiles() -> Iterator[Obligation]:
@@ -46,20 +57,20 @@ def _tiles() -> Iterator[Obligation]:
             for x_dtype in sorted(QUANTISED_ACTIVATIONS):
                 product = Product(dtype, 64, 64, x_dtype, 16)
                 for tokens in unit.tiles:
-                    name = f"{target.name} {dtype.name} x {x_dtype.name}, {tokens} tokens: the tile computes N4"
+                    name = f"tile {target.name} {dtype.name} {x_dtype.name} x{tokens}"
                     prove = partial(products.prove_tile, unit, product, tokens)
-                    yield Obligation(name, "T4", "bit-vectors, induction on blocks", partial(attempt, prove))
+                    yield Obligation(name, "T4", _TILES_METHOD, partial(attempt, prove))
 
 
 def _integers() -> Iterator[Obligation]:
-    yield Obligation("products of bytes: the lemmas", "T4", "bit-vectors", _lemmas)
+    yield Obligation("lemmas on products of bytes", "T4", "bit-vectors", _lemmas)
     for (weights, x), accumulator in overflow.BLOCKS.items():
-        name = f"i of N4 is exact, {weights.name} x {x.name}"
+        name = f"i of N4 is exact, {weights.name} {x.name}"
         yield Obligation(name, "T4", "induction", partial(overflow.prove_exact, accumulator))
     for kind, accumulator in overflow.LONGEST.items():
-        name = f"{kind} is exact to K = {accumulator.count}"
+        name = f"{kind} to K = {accumulator.count}"
         yield Obligation(name, "T4", "induction", partial(overflow.prove_exact, accumulator))
-    yield Obligation("a thread's share lies within the units", "T4", "NIA", bounds.share_lemma)
+    yield Obligation("a thread's share of the units", "T4", "NIA", bounds.share_lemma)
 
 
 def _lemmas() -> Result:
@@ -67,16 +78,16 @@ def _lemmas() -> Result:
 
 
 def _softmax() -> Iterator[Obligation]:
-    yield Obligation("a part of attention is a softmax", "T4", "loop invariant, reals", softmax.prove_part_is_softmax)
-    yield Obligation("merging parts keeps it", "T4", "loop invariant, reals", softmax.prove_merge_is_softmax)
+    yield Obligation("a part of attention", "T4", "loop invariant, reals", softmax.prove_part_is_softmax)
+    yield Obligation("merging parts of attention", "T4", "loop invariant, reals", softmax.prove_merge_is_softmax)
     for heads in (1, 3):
         shape = replace(_HEADS, num_heads=heads)
-        name = f"the emitted merge is N9, {heads} heads a KV head"
+        name = f"the emitted merge, {heads} heads"
         yield Obligation(name, "T4", "terms", partial(attempt, partial(softmax.prove_emitted_merge, shape)))
 
 
 def _errors() -> Iterator[Obligation]:
     yield Obligation("rounding to Q8A (N3)", "T5", "reals", errors.prove_rounding)
     yield Obligation("rounding to Q8W (N3w)", "T5", "reals", partial(errors.prove_rounding, 16256, 2.0**-7))
-    yield Obligation("one more rounded product in a sum", "T5", "induction, reals", errors.prove_summing)
-    yield Obligation("a weighted mean stays within its values", "T5", "induction, reals", errors.prove_averaging)
+    yield Obligation("one more rounded product", "T5", "induction, reals", errors.prove_summing)
+    yield Obligation("a weighted mean", "T5", "induction, reals", errors.prove_averaging)

@@ -15,7 +15,7 @@ range, and a page table has an entry for every page up to a position. The tables
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unsay.compiler.codegen.emit import scratch_bytes, step_text
@@ -169,7 +169,7 @@ def _room(tensor: Instruction) -> tuple[tuple[str, int], Room]:
 
 
 def _check_kernel(
-    module: dict[str, FunctionText],
+    module: Mapping[str, FunctionText],
     spec: ModelSpec,
     limits: Limits,
     name: str,

@@ -18,7 +18,8 @@ where it is 0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import Module
@@ -33,7 +34,9 @@ from unsay.compiler.verify.kernels.text import FunctionText, functions
 from unsay.compiler.verify.kernels.values import Pointer, Scalar, Value, Vector, call, f32
 from unsay.compiler.verify.obligation import NotProvedError, Result, Status, all_of
 from unsay.compiler.verify.smt import Term, decide, z3
-from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, DType, group_block_bytes
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes
+
+_TILE = re.compile(r"define \S+ \S+ @tile_(\w+)_k(\d+)_(\w+)_t(\d+)_x(\d+)\(")
 
 LEAST_ACTIVATION = -127
 """The least byte of an activation (N3, N3w)."""
@@ -48,6 +51,16 @@ def prove_tile(
     name = tile_function(module, unit, product, tokens)
     claim = _Claim(product, tokens, functions(text or module.text()), name, least)
     return claim.prove()
+
+
+def tiles_in(text: str) -> list[tuple[Product, int]]:
+    """The quantised tile functions of a step's text, by their names, each with its number of tokens."""
+    found: list[tuple[Product, int]] = []
+    for match in sorted(set(_TILE.findall(text))):
+        dtype, x_dtype = DType[match[0].upper()], DType[match[2].upper()]
+        if dtype in QUANTISED_WEIGHTS:
+            found.append((Product(dtype, ROW_GROUP, int(match[1]), x_dtype, int(match[3])), int(match[4])))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +151,7 @@ class _Claim:
     """The claim about one tile function, executed at birth."""
 
     def __init__(
-        self, product: Product, tokens: int, module: dict[str, FunctionText], name: str, least: int
+        self, product: Product, tokens: int, module: Mapping[str, FunctionText], name: str, least: int
     ) -> None:
         self.product = product
         self.tokens = tokens

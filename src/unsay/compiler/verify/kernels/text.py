@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from unsay.compiler.verify.obligation import NotProvedError, Result, Status
 
@@ -58,7 +59,8 @@ class FunctionText:
     blocks: Mapping[str, tuple[Line, ...]]
 
 
-def functions(module: str) -> dict[str, FunctionText]:
+@lru_cache(maxsize=4)
+def functions(module: str) -> Mapping[str, FunctionText]:
     """Every function defined in a module's text, by name; bodies with atomics or inline assembly are left out."""
     found: dict[str, FunctionText] = {}
     for chunk in re.split(r"\n(?=(?:; [^\n]*\n)*define )", module):
