@@ -51,11 +51,6 @@ def remarks(operation: Operation) -> dict[str, AttributeValue]:
     return {name: value for name, value in operation.attributes.items() if name.startswith(REMARK)}
 
 
-def meaning(operation: Operation) -> dict[str, AttributeValue]:
-    """Its attributes without remarks."""
-    return {name: value for name, value in operation.attributes.items() if not name.startswith(REMARK)}
-
-
 def run_together(*operations: Operation) -> bool:
     """Whether nothing says that they are to run on different devices."""
     return len({operation.attributes.get(DEVICE) for operation in operations}) == 1

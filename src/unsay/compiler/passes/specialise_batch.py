@@ -8,8 +8,6 @@ computes for a batch of 4 is equal in every bit. Raises RequestError if the size
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.specialise import at_sizes
 
@@ -23,14 +21,3 @@ def specialise_batch(graph: Graph) -> int:
     fixed.sema = {name: value for name, value in graph.sema.items() if name not in ("dynamic_batch", "batch")}
     graph.become(fixed)
     return 1
-
-
-def batch_versions(graph: Graph, sizes: Iterable[int]) -> dict[int, Graph]:
-    """A version of the graph for each of these batch sizes, beside the dynamic one that serves all others."""
-    versions: dict[int, Graph] = {}
-    for size in sizes:
-        version = graph.copy()
-        version.sema["batch"] = size
-        if specialise_batch(version):
-            versions[size] = version
-    return versions
