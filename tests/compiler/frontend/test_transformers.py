@@ -27,6 +27,8 @@ from unsay.compiler.frontend.vllm import vllm_signature
 from unsay.compiler.ir.evaluate import evaluate
 from unsay.compiler.ir.parser import parse
 from unsay.compiler.ir.printer import print_graph
+from unsay.compiler.passes.pipeline import TENSOR_PIPELINE
+from unsay.compiler.verify.validate import run_validated
 from unsay.errors import RequestError, UnimportableError, UnsupportedError
 
 WITHIN = 1e-4
@@ -91,8 +93,14 @@ def test_an_exported_program_has_the_logits_of_transformers(kind: str) -> None:
     ids = some_ids(2, 12)
     imported = import_torch_export(exported(kind, ids))
     verify(imported.graph)
+    wanted = logits_of(model_of(kind, num_layers=1), ids).numpy()
     (logits,) = evaluate(imported.graph, {"input_ids": ids.numpy()}, imported.weights)
-    assert np.abs(logits - logits_of(model_of(kind, num_layers=1), ids).numpy()).max() < WITHIN
+    assert np.abs(logits - wanted).max() < WITHIN
+    run_validated(imported.graph, TENSOR_PIPELINE)
+    kinds = [operation.kind for operation in imported.graph.operations]
+    assert kinds.count("rms_norm") + kinds.count("add_rms_norm") == 3, "found again in what torch spells out"
+    (logits,) = evaluate(imported.graph, {"input_ids": ids.numpy()}, imported.weights)
+    assert np.abs(logits - wanted).max() < WITHIN
 
 
 def test_a_dynamic_program_has_them_at_every_batch_and_length(kind: str) -> None:
@@ -229,6 +237,7 @@ def test_prefill_and_decode_through_the_protocol_of_vllm_are_those_of_transforme
     spec, ids = open_model(directory).spec, some_ids(1, 24)
     forward = vllm_signature(import_model(directory), spec)
     verify(forward.graph)
+    run_validated(forward.graph, TENSOR_PIPELINE)
     with torch.no_grad():
         wanted = model_of(kind)(ids, use_cache=True)
     shape = (2, 5, 16, spec.num_kv_heads, spec.head_dim)
