@@ -29,7 +29,7 @@ def test_every_back_end_is_listed_with_what_this_machine_lacks(capsys: pytest.Ca
     checks = report(capsys)[1]
     assert {backend.target for backend in backends()} <= checks.keys()
     assert checks[best_target()]["found"] == "a whole step"
-    assert checks["wasm32-simd128"]["found"] == "a whole step, but to run it lacks simd128"
+    assert checks["wasm32-simd128"]["found"] == "a whole step; to run here it lacks simd128"
 
 
 def test_a_back_end_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def _check_backends() -> list[Check]:
         return [Check("targets", False, str(error))]
     lacking = [backend.emitter.lacking(flags) for backend in known]
     return [
-        Check(backend.target, True, backend.emitter.makes + (f", but to run it lacks {what}" if what else ""))
+        Check(backend.target, True, backend.emitter.makes + (f"; to run here it lacks {what}" if what else ""))
         for backend, what in zip(known, lacking, strict=True)
     ]
 

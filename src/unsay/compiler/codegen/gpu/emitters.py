@@ -8,9 +8,8 @@ Everything heavy is imported where it is used: this module is, whenever a back e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from unsay.compiler.codegen.backends import Emitted, Step, register_backend
 
@@ -25,8 +24,7 @@ AMD_CHIPS = ("gfx942", "gfx1100")
 """MI300 and RX 7900: the two ways AMD has of a dot product of four int8."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuEmitter:
+class GpuEmitter(NamedTuple):
     """Kernels as files by name, which `write` gives."""
 
     makes: str
@@ -86,8 +84,7 @@ def _translate(kernels: Sequence[Kernel], flavour: Flavour, form: Form) -> bytes
     return translate(llvm_module(kernels, flavour), flavour.target, form)
 
 
-@dataclass(frozen=True, slots=True)
-class AscendEmitter:
+class AscendEmitter(NamedTuple):
     """C++ that calls the makers' library."""
 
     makes: str = "C++ of a whole step through ACL, never executed"
