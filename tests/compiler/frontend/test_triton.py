@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,70 @@ def test_more_programs_than_needed_change_nothing() -> None:
     assert print_graph(raise_kernel(ADD, launch=launch).graph) == print_graph(raise_kernel(ADD).graph)
 
 
+CALLS = """
+// launch(tensor<64 x f32>, tensor<64 x f32>, 5) grid(1)
+"builtin.module"() ({
+  "tt.func"() <{function_type = (tensor<64xf32>) -> tensor<64xf32>, sym_name = "twice", sym_visibility = "private"}> ({
+  ^bb0(%x: tensor<64xf32>):
+    %0 = "arith.addf"(%x, %x) : (tensor<64xf32>, tensor<64xf32>) -> tensor<64xf32>
+    "tt.return"(%0) : (tensor<64xf32>) -> ()
+  }) : () -> ()
+  "tt.func"() <{function_type = (!tt.ptr<f32>, !tt.ptr<f32>, i32) -> (), sym_name = "k"}> ({
+  ^bb0(%x: !tt.ptr<f32>, %out: !tt.ptr<f32>, %n: i32):
+    %0 = "tt.make_range"() <{end = 64 : i32, start = 0 : i32}> : () -> tensor<64xi32>
+    %1 = "tt.splat"(%x) : (!tt.ptr<f32>) -> tensor<64x!tt.ptr<f32>>
+    %2 = "tt.addptr"(%1, %0) : (tensor<64x!tt.ptr<f32>>, tensor<64xi32>) -> tensor<64x!tt.ptr<f32>>
+    %3 = "tt.load"(%2) : (tensor<64x!tt.ptr<f32>>) -> tensor<64xf32>
+    %4 = "arith.constant"() <{value = 4 : i32}> : () -> i32
+    %5 = "arith.cmpi"(%n, %4) <{predicate = 4 : i64}> : (i32, i32) -> i1
+    %6 = "scf.if"(%5) ({
+      %9 = "tt.call"(%3) <{callee = @twice}> : (tensor<64xf32>) -> tensor<64xf32>
+      %10 = "tt.call"(%9) <{callee = @twice}> : (tensor<64xf32>) -> tensor<64xf32>
+      "scf.yield"(%10) : (tensor<64xf32>) -> ()
+    }, {
+      "scf.yield"(%3) : (tensor<64xf32>) -> ()
+    }) : (i1) -> tensor<64xf32>
+    %7 = "tt.splat"(%out) : (!tt.ptr<f32>) -> tensor<64x!tt.ptr<f32>>
+    %8 = "tt.addptr"(%7, %0) : (tensor<64x!tt.ptr<f32>>, tensor<64xi32>) -> tensor<64x!tt.ptr<f32>>
+    "tt.store"(%8, %6) : (tensor<64x!tt.ptr<f32>>, tensor<64xf32>) -> ()
+    "tt.return"() : () -> ()
+  }) : () -> ()
+}) : () -> ()
+"""
+
+
+def test_calls_and_branches_that_all_programs_take_are_followed() -> None:
+    ones = {"arg0": np.ones(64, "f4")}
+    assert evaluate(raise_kernel(CALLS).graph, ones, {})[0].tolist() == [4.0] * 64
+    other = raise_kernel(CALLS.replace("64 x f32>, 5)", "64 x f32>, 4)"))
+    assert evaluate(other.graph, ones, {})[0].tolist() == [1.0] * 64
+    itself = CALLS.replace('"arith.addf"(%x, %x) :', '"tt.call"(%x) <{callee = @twice}> :')
+    itself = itself.replace("(tensor<64xf32>, tensor<64xf32>) ->", "(tensor<64xf32>) ->", 1)
+    with pytest.raises(UnimportableError, match="calls itself"):
+        raise_kernel(itself)
+    with pytest.raises(UnimportableError, match="whose body is not in the file"):
+        raise_kernel(CALLS.replace("callee = @twice", "callee = @thrice"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"tt.make_range"()', '"tt.make_range"(%n)'),
+        ('"tt.return"() : () -> ()', ""),
+        ('"scf.yield"(%3) : (tensor<64xf32>) -> ()', '"scf.yield"() : () -> ()'),
+        ('"tt.load"(%2) : (tensor<64x!tt.ptr<f32>>)', '"tt.load"(%0) : (tensor<64xi32>)'),
+        ('"arith.cmpi"(%n, %4)', '"arith.cmpi"(%n)'),
+    ],
+)
+def test_operations_that_are_not_built_as_their_names_say_are_errors(before: str, after: str) -> None:
+    changed = CALLS.replace(before, after).replace('"arith.cmpi"(%n) <{predicate = 4 : i64}> : (i32, i32)',
+                                                   '"arith.cmpi"(%n) <{predicate = 4 : i64}> : (i32)')  # fmt: skip
+    changed = changed.replace('"tt.make_range"(%n) <{end = 64 : i32, start = 0 : i32}> : ()',
+                              '"tt.make_range"(%n) <{end = 64 : i32, start = 0 : i32}> : (i32)')  # fmt: skip
+    with pytest.raises(IrError, match=r"^\d+:\d+: (tt|scf|arith)\..*(cannot take|must have)"):
+        raise_kernel(changed)
+
+
 def test_programs_that_write_one_place_are_refused_unless_they_write_the_same() -> None:
     """Every program stores its block to the first one; or, with a second grid axis, each block is stored twice."""
     clash = ADD.replace('"tt.addptr"(%8, %5)', '"tt.addptr"(%8, %3)')
@@ -219,6 +285,44 @@ def test_text_that_is_no_ir_is_an_error_with_its_place(before: str, after: str, 
     with pytest.raises(IrError, match=message) as caught:
         raise_kernel(ADD.replace(before, after, 1))
     assert caught.value.line > 0 and caught.value.column > 0
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("<{a = " + "[" * 1000, "nested more than 32 deep"),
+        ("<{a = " + "{a = " * 1000, "nested more than 32 deep"),
+        ("<{a = " + "(" * 1000, "expected a type"),
+        ("<{a = " + "tensor<1x" * 1000, "nested more than 32 deep"),
+        ("<{a = " + "!tt.ptr<" * 1000, "nested more than 32 deep"),
+        ('({"a"() ' * 1000, "nested more than 32 deep"),
+        ("<{a = " + "<" * 1000, "expected a type"),
+        ("<{a = #x" + "<" * 1000, "never closed"),
+        ("<{a = " + "9" * 5000, "a number of 5000 characters"),
+        ("<{a = 1 : i" + "9" * 5000, "expected '}'|expected ','"),
+        ("<{a = tensor<99999999999xf32>", "a dimension of 99999999999"),
+        ("<{a = 0xFFFFFFFFFF : f32", "has more bits than f32"),
+        ('<{a = "' + "x" * 5000, "expected a string"),
+    ],
+)  # fmt: skip
+def test_hostile_text_is_an_error_with_its_place(inside: str, message: str) -> None:
+    with pytest.raises(IrError, match=message) as caught:
+        raise_kernel('"builtin.module"() ' + inside)
+    assert caught.value.line == 1 and caught.value.column > 0
+
+
+def test_text_with_characters_overwritten_is_raised_or_refused() -> None:
+    chance, ends = random.Random(1), Counter[str]()
+    for _ in range(150):
+        damaged = list(SOFTMAX)
+        for _ in range(chance.randint(1, 2)):
+            damaged[chance.randrange(len(damaged))] = chance.choice('%"(){}<>:=,0123 x-#@!ifa')
+        try:
+            raise_kernel("".join(damaged))
+            ends["raised"] += 1
+        except (IrError, UnimportableError, RequestError) as error:
+            ends[type(error).__name__] += 1
+    assert len(ends) == 4, ends
 
 
 def test_every_text_cut_short_is_an_error_with_its_place() -> None:

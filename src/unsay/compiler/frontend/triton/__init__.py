@@ -6,6 +6,7 @@ from pathlib import Path
 
 from unsay.compiler.dialect import ops, verifier
 from unsay.compiler.frontend.imported import Imported
+from unsay.compiler.frontend.triton import structure
 from unsay.compiler.frontend.triton.kernel import Kernel, at
 from unsay.compiler.frontend.triton.launch import Launch, find_launch
 from unsay.compiler.frontend.triton.operations import OPERATIONS
@@ -37,6 +38,9 @@ def raise_kernel(text: str, file: str = "the kernel", launch: Launch | None = No
     public = [op for op in functions.values() if op.attributes.get("sym_visibility") != "private" and op.blocks]
     if len(public) != 1:
         raise IrError(f"{len(public)} public functions, one kernel is needed", *module.location)
+    for function in functions.values():
+        if function.blocks:
+            structure.check(function)
     launch = launch or find_launch(text)
     if launch is None:
         raise RequestError(f"{file}: say how it is launched: {_signature(public[0])}")

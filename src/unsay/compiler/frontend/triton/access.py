@@ -8,9 +8,10 @@ import numpy as np
 
 from unsay.compiler.frontend.triton import memory
 from unsay.compiler.frontend.triton.affine import Affine
+from unsay.compiler.frontend.triton.edges import Edge
 from unsay.compiler.frontend.triton.kernel import Kernel, dtype_of
 from unsay.compiler.frontend.triton.text import Op
-from unsay.compiler.frontend.triton.tiles import Data, Edge, RefusalError, Splat, Tile, hints_of
+from unsay.compiler.frontend.triton.tiles import Data, RefusalError, Splat, Tile, hints_of
 from unsay.compiler.frontend.triton.values import Abstract, Index, Mask, Pointer
 from unsay.isa.formats import DType
 

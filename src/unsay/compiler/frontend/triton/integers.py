@@ -131,6 +131,8 @@ def extreme(kind: str, function: np.ufunc) -> Handler:
 
 def compare(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
     predicate, (a, b) = op.integer("predicate"), operands
+    if not 0 <= predicate <= 9:
+        raise RefusalError(f"a comparison with predicate {predicate}")
     if isinstance(a, Index) and isinstance(b, Index) and not a.below and not b.below:
         terms = _terms(predicate, a.value, b.value)
         if terms is not None:

@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from unsay.compiler.frontend.triton.affine import Affine
+from unsay.compiler.frontend.triton.folds import REDUCTIONS, contract
 from unsay.compiler.frontend.triton.launch import Launch
 from unsay.compiler.frontend.triton.programs import Programs
 from unsay.compiler.frontend.triton.text import Block, Op, Type, Value
-from unsay.compiler.frontend.triton.tiles import REDUCTIONS, Data, RefusalError, Splat, Tile, Tiles, hints_of
+from unsay.compiler.frontend.triton.tiles import Data, RefusalError, Splat, Tile, Tiles, hints_of
 from unsay.compiler.frontend.triton.values import Abstract, Accumulated, Carried, Dot, Index, Mask, Pointer, Poison
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.core import Value as IrValue
@@ -143,7 +144,7 @@ class Kernel:
             case Mask():
                 return self._holds(value, hints)
             case Dot():
-                return self.tiles.contract(value.a, value.b, [value.summed], value.dtype)
+                return contract(self.tiles, value.a, value.b, [value.summed], value.dtype)
             case Carried() | Accumulated():
                 raise RefusalError("reads what the loop carries, other than to accumulate into it")
             case Pointer():

@@ -20,6 +20,7 @@ _COMMENT = re.compile(r"^\s*//\s*(launch\s*\(.*)$", re.MULTILINE)
 _TENSOR = re.compile(r"tensor\s*<\s*(?P<dims>(?:[0-9]{1,10}\s*x\s*)*)(?P<dtype>[a-z0-9]+)\s*>")
 _NUMBER = re.compile(r"-?[0-9]{1,18}|-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?")
 _EXAMPLE = "launch(tensor<1000 x f32>, tensor<1000 x f32>, 1000) grid(4)"
+_MAX_ELEMENTS = 1 << 40
 _MAX_PROGRAMS = 1 << 20
 
 
@@ -54,6 +55,8 @@ def _argument(text: str) -> TensorType | int | float:
         dims = tuple(int(size) for size in re.findall("[0-9]+", tensor["dims"]))
         if tensor["dtype"] not in DTYPES or min(dims, default=1) < 1:
             raise RequestError(f"{text[:60]!r} is not a tensor of sizes from 1 and an element type of LLMIR")
+        if prod(dims) > _MAX_ELEMENTS:
+            raise RequestError(f"{text[:60]!r} has more than 2^40 elements")
         return TensorType(dims, DTYPES[tensor["dtype"]])
     if not _NUMBER.fullmatch(text):
         raise RequestError(f"{text[:60]!r} is neither a tensor nor a number; a launch looks like {_EXAMPLE}")

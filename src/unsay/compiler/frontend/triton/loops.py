@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from unsay.compiler.frontend.triton.affine import Affine, Symbol, of
+from unsay.compiler.frontend.triton.folds import REDUCTIONS, contract, reduce
 from unsay.compiler.frontend.triton.kernel import Kernel, dtype_of
 from unsay.compiler.frontend.triton.text import Block, Dense, Op, Value
-from unsay.compiler.frontend.triton.tiles import REDUCTIONS, Data, RefusalError, Splat
+from unsay.compiler.frontend.triton.tiles import Data, RefusalError, Splat
 from unsay.compiler.frontend.triton.values import Abstract, Accumulated, Carried, Dot, Index, Mask, Pointer, Poison
 from unsay.isa.formats import DType
 
@@ -79,8 +80,8 @@ def _finished(kernel: Kernel, start: Abstract, end: Abstract, iteration: Symbol)
 
 def _over_iterations(kernel: Kernel, term: Data | Dot, combine: str, iteration: Symbol) -> Data:
     if isinstance(term, Dot):
-        return kernel.tiles.contract(term.a, term.b, [term.summed, iteration], term.dtype)
-    return kernel.tiles.reduce(term, iteration, REDUCTIONS[combine])
+        return contract(kernel.tiles, term.a, term.b, [term.summed, iteration], term.dtype)
+    return reduce(kernel.tiles, term, iteration, REDUCTIONS[combine])
 
 
 def _combined(kernel: Kernel, total: Abstract, end: Accumulated, reduced: Data) -> Abstract:
@@ -169,9 +170,14 @@ def branch(kernel: Kernel, op: Op, operands: list[Abstract]) -> tuple[Abstract, 
 
 def call(kernel: Kernel, op: Op, operands: list[Abstract]) -> tuple[Abstract, ...]:
     """tt.call: the function in place, as often as it is called"""
-    function = kernel.functions.get(str(op.attributes.get("callee")))
+    name = str(op.attributes.get("callee"))
+    function = kernel.functions.get(name)
     if function is None or not function.blocks:
-        raise RefusalError(f"calls {op.attributes.get('callee')!r}, which is not in the file")
+        raise RefusalError(f"calls {name[:80]!r}, whose body is not in the file")
+    (body,) = function.blocks
+    takes, gives = ([value.type for value in values] for values in (body.arguments, body.ops[-1].operands))
+    if takes != [value.type for value in op.operands] or gives != [value.type for value in op.results]:
+        raise RefusalError(f"calls {name[:80]!r} with other types than it has")
     with kernel.entered(op):
-        kernel.env.update(zip(function.blocks[0].arguments, operands, strict=True))
-        return kernel.block(function.blocks[0])
+        kernel.env.update(zip(body.arguments, operands, strict=True))
+        return kernel.block(body)

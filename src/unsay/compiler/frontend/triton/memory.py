@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from unsay.compiler.frontend.triton.affine import Affine, by_strides, digits, divided, of, span, step_of
-from unsay.compiler.frontend.triton.tiles import Data, Edge, RefusalError, Splat, Tile, Tiles
+from unsay.compiler.frontend.triton.edges import Edge
+from unsay.compiler.frontend.triton.tiles import Data, RefusalError, Splat, Tile, Tiles
 from unsay.compiler.frontend.triton.values import Pointer
 from unsay.compiler.ir.core import Value
 

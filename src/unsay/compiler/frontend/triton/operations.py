@@ -10,9 +10,10 @@ import numpy as np
 
 from unsay.compiler.frontend.triton import access, integers, loops
 from unsay.compiler.frontend.triton.affine import Affine, Symbol, axis
+from unsay.compiler.frontend.triton.folds import REDUCTIONS, reduce
 from unsay.compiler.frontend.triton.kernel import Handler, Kernel, dtype_of
 from unsay.compiler.frontend.triton.text import Dense, Op, Value
-from unsay.compiler.frontend.triton.tiles import REDUCTIONS, RefusalError, Splat, Tile
+from unsay.compiler.frontend.triton.tiles import RefusalError, Splat, Tile
 from unsay.compiler.frontend.triton.values import (
     Abstract,
     Accumulated,
@@ -193,7 +194,7 @@ def _reduce(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
     if not 0 <= position < len(shape):
         raise RefusalError(f"axis {position} of {op.operands[0].type}")
     (tile,) = kernel.all_data(op, operands)
-    reduced = kernel.tiles.reduce(tile, axis(position, shape[position]), REDUCTIONS[combine])
+    reduced = reduce(kernel.tiles, tile, axis(position, shape[position]), REDUCTIONS[combine])
     return rename(reduced, moved(lambda index: index - (index > position)))
 
 
