@@ -176,3 +176,18 @@ def test_a_schedule_that_does_not_hold_is_refused(stages: tuple[float, float, fl
     }}"""
     with pytest.raises(IrError, match="run schedule"):
         check(parse(text), Level.TENSOR)
+
+
+@pytest.mark.parametrize("output", ["output(%x)", "output(%logits, %logits)", "output(%x, %logits)"])
+def test_what_is_no_row_of_logits_each_is_no_result_of_a_step(output: str):
+    graph = parse((_HEAD + _TAIL).replace("output(%logits)", output))
+    check(graph, Level.TENSOR)
+    with pytest.raises(IrError, match="logits must be R rows of f32") as caught:
+        check(graph, Level.SEMANTIC)
+    assert caught.value.line == 9
+
+
+def test_a_step_without_a_result_is_refused_where_its_head_is():
+    with pytest.raises(IrError, match="must end in its only output, it has 0") as caught:
+        check(parse("graph g(T: 1..8,\n  R: 1..2) {\n}"), Level.SEMANTIC)
+    assert (caught.value.line, caught.value.column) == (2, 12)

@@ -103,13 +103,13 @@ def _one_result(graph: Graph) -> None:
     """Exactly one output, at the end, of R rows of f32; each layer attends once."""
     outputs = [operation for operation in graph.operations if operation.kind == "output"]
     if len(outputs) != 1 or graph.operations[-1] is not outputs[0]:
-        raise IrError(f"graph {graph.name} must end in its only output, it has {len(outputs)}")
+        raise IrError(f"graph {graph.name} must end in its only output, it has {len(outputs)}", *graph.location)
     types = [value.type for value in outputs[0].operands]
     if len(types) != 1 or types[0].rank != 2 or types[0].dims[0] != graph.dims.get("R") or types[0].dtype != DType.F32:
         _refuse(outputs[0], f"logits must be R rows of f32, got {', '.join(map(str, types))}")
     layers = [operation.integer("layer") for operation in graph.operations if operation.kind == "attention"]
     if sorted(layers) != list(range(len(layers))):
-        raise IrError(f"the layers that attend must be 0..{len(layers) - 1}, each once, got {layers}")
+        raise IrError(f"the layers that attend must be 0..{len(layers) - 1}, each once, got {layers}", *graph.location)
 
 
 def _activations_are_matrices(graph: Graph) -> None:
