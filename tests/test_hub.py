@@ -34,7 +34,7 @@ def known(archive_bytes: int, archive_sha256: str, content: bytes = CONTENT) -> 
     return hub.KnownModel(
         name="test:tiny",
         summary="for tests",
-        archive=download.Archive(f"{NAME}=={VERSION}", archive_bytes, archive_sha256),
+        archive=hub.Archive(f"{NAME}=={VERSION}", archive_bytes, archive_sha256),
         member=MEMBER,
         member_bytes=len(content),
         member_sha256=hashlib.sha256(content).hexdigest(),

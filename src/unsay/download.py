@@ -20,26 +20,20 @@ import urllib.request
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from unsay.core import Progress
 from unsay.errors import CacheError, DownloadError
+
+if TYPE_CHECKING:
+    from unsay.hub import Archive
 
 _CHUNK_BYTES = 1 << 18
 _NUM_TRIES = 4
 _TIMEOUT_S = 30
 _PIP_CANNOT_TELL = ("externally-managed-environment", "no such option")
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """A wheel: `name==version`, its size and its checksum."""
-
-    requirement: str
-    size_bytes: int
-    sha256: str
 
 
 class _RangesNotPossibleError(Exception):

