@@ -5,7 +5,7 @@ Each `doc` is an equation: the operation computes what is on its right, in one w
 
 from __future__ import annotations
 
-from unsay.compiler.dialect import tensor_shapes as shapes
+from unsay.compiler.dialect import neural_shapes as shapes
 from unsay.compiler.dialect.op import INTS, Attribute, Invariant, Op
 
 FUSED_TENSOR_OPS: tuple[Op, ...] = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unsay.compiler.dialect.domains import Array, Domain
+from unsay.compiler.dialect.meaning import Meaning, silu
 from unsay.compiler.dialect.step_semantics import STEP_SEMANTICS
-from unsay.compiler.dialect.tensor_semantics import TENSOR_SEMANTICS, Meaning, silu
+from unsay.compiler.dialect.tensor_semantics import TENSOR_SEMANTICS
 from unsay.compiler.ir.core import Operation
 
 

@@ -13,8 +13,9 @@ rows that are wanted.
 from __future__ import annotations
 
 from unsay.compiler.dialect.fused_semantics import FUSED_SEMANTICS
+from unsay.compiler.dialect.meaning import Meaning
 from unsay.compiler.dialect.step_semantics import STEP_SEMANTICS
-from unsay.compiler.dialect.tensor_semantics import TENSOR_SEMANTICS, Meaning
+from unsay.compiler.dialect.tensor_semantics import TENSOR_SEMANTICS
 
 __all__ = ["FROM_OUTSIDE", "SEMANTICS", "Meaning"]
 

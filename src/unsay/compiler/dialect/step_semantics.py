@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from unsay.compiler.dialect.domains import Array, Domain
-from unsay.compiler.dialect.tensor_semantics import Meaning, attend, mean, silu
+from unsay.compiler.dialect.meaning import Meaning, mean, silu
+from unsay.compiler.dialect.neural_semantics import attend
 from unsay.compiler.ir.core import Operation
 from unsay.compiler.rope import rope_rows
 

@@ -6,6 +6,7 @@ that of the element type. `weight`, `add`, `mul`, `silu` and `output` are step o
 
 from __future__ import annotations
 
+from unsay.compiler.dialect import neural_shapes as neural
 from unsay.compiler.dialect import tensor_shapes as shapes
 from unsay.compiler.dialect.op import INTS, NUMBERS, Attribute, Invariant, Op, Rule
 from unsay.compiler.ir.types import DEVICES
@@ -83,7 +84,7 @@ TENSOR_OPS: tuple[Op, ...] = (
     _binary("or", "y = a or b", rule=shapes.logical),
     Op("select", ("condition", "a", "b"), (), ("y",), shapes.select, "y = a where the condition holds, else b",
        family="tensor"),
-    Op("matmul", ("a", "b"), (), ("y",), shapes.matmul, "y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]",
+    Op("matmul", ("a", "b"), (), ("y",), neural.matmul, "y[.., m, n] = sum over k of a[.., m, k] * b[.., k, n]",
        family="tensor"),
     Op("transpose", ("x",), (Attribute("perm", INTS),), ("y",), shapes.transpose,
        "dimension i of y is dimension perm[i] of x", family="tensor"),
@@ -101,24 +102,24 @@ TENSOR_OPS: tuple[Op, ...] = (
     _reduce("reduce_min", "y = the least over axes"),
     Op("argmax", ("x",), _AXIS, ("y",), shapes.argmax, "where the greatest is along an axis; the first, if several",
        (), ("y >= 0",), family="tensor"),
-    Op("softmax", ("x",), _AXIS, ("y",), shapes.along_axis,
+    Op("softmax", ("x",), _AXIS, ("y",), neural.along_axis,
        "y = e / sum(e) with e = exp(x - max(x)), along an axis", (), ("y >= 0", "y <= 1", "sum(y, axis) == 1"),
        family="tensor"),
     Op("cumsum", ("x",), _AXIS, ("y",), shapes.cumsum, "y[i] = x[0] + ... + x[i] along an axis", family="tensor"),
     Op("conv2d", ("x", "w", "bias?"),
-       (_STRIDES, _PADS, Attribute("dilations", INTS), Attribute("groups", int)), ("y",), shapes.conv2d,
+       (_STRIDES, _PADS, Attribute("dilations", INTS), Attribute("groups", int)), ("y",), neural.conv2d,
        "y[n, o, h, w] = bias[o] + sum over c, i, j of x[n, c, h*stride + i*dilation - pad, ..] * w[o, c, i, j], each "
        "group of outputs over its group of channels; 0 outside; pads are top, left, bottom, right",
        (Invariant("groups > 0"),), family="tensor"),
-    Op("max_pool2d", ("x",), (Attribute("kernel", INTS), _STRIDES, _PADS), ("y",), shapes.pool2d,
+    Op("max_pool2d", ("x",), (Attribute("kernel", INTS), _STRIDES, _PADS), ("y",), neural.pool2d,
        "y = the greatest of each window of x[n, c], borders left out", family="tensor"),
-    Op("average_pool2d", ("x",), (Attribute("kernel", INTS), _STRIDES, _PADS), ("y",), shapes.pool2d,
+    Op("average_pool2d", ("x",), (Attribute("kernel", INTS), _STRIDES, _PADS), ("y",), neural.pool2d,
        "y = the mean of each window of x[n, c], borders left out", family="tensor"),
-    Op("batch_norm", ("x", "scale", "bias", "mean", "var"), (Attribute("eps", float),), ("y",), shapes.batch_norm,
+    Op("batch_norm", ("x", "scale", "bias", "mean", "var"), (Attribute("eps", float),), ("y",), neural.batch_norm,
        "y = (x - mean) / sqrt(var + eps) * scale + bias, each channel", _EPS, family="tensor"),
     Op("pad", ("x",), (_PADS, Attribute("value", float, infinite=True)), ("y",), shapes.pad,
        "x in a border of value; pads are those before each dimension, then those after", family="tensor"),
-    Op("sdpa", ("q", "k", "v", "mask?"), (Attribute("scale", float),), ("y",), shapes.sdpa,
+    Op("sdpa", ("q", "k", "v", "mask?"), (Attribute("scale", float),), ("y",), neural.sdpa,
        "y = p v with p = softmax(scale * q k^T + mask); a bool mask keeps what is true; a row of nothing is 0",
        _SCALE, family="tensor"),
     Op("reorder", ("x",), (Attribute("layout", str),), ("y",), shapes.reorder, "x, in memory in another order",

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from unsay.compiler.dialect.meaning import Meaning
 from unsay.compiler.dialect.op import Op
-from unsay.compiler.dialect.tensor_semantics import Meaning
 from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.passes.pipeline import Pass
 from unsay.compiler.verify.axioms import Axiom

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unsay.compiler.dialect.domains import Array, Domain
-from unsay.compiler.dialect.tensor_semantics import Meaning
+from unsay.compiler.dialect.meaning import Meaning
 from unsay.compiler.extension.conformance import fallback_problems, problems_of
 from unsay.compiler.extension.contract import Extension, Fallback, OpExtension, PassExtension
 from unsay.compiler.extension.tables import Row, enter, expand_with, remove, rows_of_guarded, rows_of_op, rows_of_pass

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from unsay.compiler.dialect.domains import Array, Domain
+from unsay.compiler.dialect.neural_semantics import attend
 from unsay.compiler.dialect.semantics import SEMANTICS
-from unsay.compiler.dialect.tensor_semantics import attend
 from unsay.compiler.ir.core import Operation, Value
 from unsay.compiler.ir.types import TensorType, paired_head_dim
 from unsay.compiler.verify.terms import Term, reachable
