@@ -22,6 +22,7 @@ from unsay.cachedir import cache_root
 from unsay.cli.main import main
 from unsay.compiler.cache import files_digest
 from unsay.compiler.frontend.arrays import FileWeights
+from unsay.compiler.frontend.hf_config import read_config
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.frontend.huggingface import open_huggingface
 from unsay.compiler.frontend.source import import_model, open_model, open_text_side
@@ -94,6 +95,45 @@ def test_every_key_of_a_config_is_in_the_spec(tmp_path: Path) -> None:
         name="tiny", architecture="llama", num_layers=3, embedding_size=96, num_heads=6, num_kv_heads=3, head_dim=16,
         ffn_size=160, vocab_size=293, context_length=1024, norm_eps=1e-5, rope_base=5e5, rope_pairing="halves",
     )  # fmt: skip
+
+
+PUBLISHED: dict[str, dict[str, object]] = {
+    "SmolLM2-135M": {
+        "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 0,
+        "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
+        "intermediate_size": 1536, "is_llama_config": True, "max_position_embeddings": 8192, "model_type": "llama",
+        "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3, "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05, "rope_interleaved": False, "rope_scaling": None, "rope_theta": 100000,
+        "tie_word_embeddings": True, "torch_dtype": "bfloat16", "transformers_version": "4.40.1", "use_cache": True,
+        "vocab_size": 49152,
+    },
+    "Qwen2.5-0.5B": {
+        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+        "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02,
+        "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 21, "model_type": "qwen2",
+        "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+        "transformers_version": "4.43.1", "use_cache": True, "use_sliding_window": False, "vocab_size": 151936,
+    },
+    "Mistral-7B-v0.2": {
+        "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+        "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+        "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": None,
+        "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.36.0", "use_cache": True,
+        "vocab_size": 32000,
+    },
+}  # fmt: skip
+"""config.json of published models: no key of theirs is unknown."""
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_the_config_of_a_published_model_is_known_to_its_last_key(tmp_path: Path, model: str) -> None:
+    fields = PUBLISHED[model]
+    spec = read_config(tmp_path / model / "config.json", fields).spec
+    heads = fields["num_attention_heads"], fields["num_key_value_heads"]
+    assert (spec.name, spec.num_heads, spec.num_kv_heads) == (model, *heads)
+    assert spec.head_dim == {"SmolLM2-135M": 64, "Qwen2.5-0.5B": 64, "Mistral-7B-v0.2": 128}[model]
 
 
 def test_rope_parameters_of_transformers_5_and_defaults_of_older_files(tmp_path: Path) -> None:
