@@ -25,6 +25,7 @@ def silu(d: Domain, x: Array) -> Array:
 
 
 def negated(d: Domain, x: Array) -> Array:
+    """0 - x"""
     return d.sub(0.0, x)
 
 
@@ -42,6 +43,7 @@ def bordered(d: Domain, x: Array, before: Sequence[int], after: Sequence[int], v
 
 
 def fixed_shape(tensor_type: TensorType) -> tuple[int, ...]:
+    """The shape of a type without symbolic dimensions."""
     for extent in tensor_type.dims:
         assert isinstance(extent, int), f"{tensor_type} is not of fixed size: see ir/specialise.py"
     return tensor_type.dims  # pyright: ignore[reportReturnType]
