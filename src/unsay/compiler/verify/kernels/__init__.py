@@ -13,7 +13,7 @@ from unsay.compiler.codegen.kernels.matmul import Product
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.verify import bounds as errors
 from unsay.compiler.verify.arena import prove_arena
-from unsay.compiler.verify.kernels import bounds, lanes, overflow, products, softmax
+from unsay.compiler.verify.kernels import bounds, lanes, overflow, products, quantising, softmax
 from unsay.compiler.verify.obligation import Obligation, Result, attempt, named
 from unsay.compiler.verify.smt import decide
 from unsay.image import ModelSpec
@@ -28,7 +28,7 @@ _HEADS = Attention(KvLayout(1, 1, 64), 3, 0.125, 0, 192, 256, 320, 320, 320, DTy
 
 def obligations() -> list[Obligation]:
     """All that do not depend on a model."""
-    return [*_tiles(), *_integers(), *_softmax(), *_errors()]
+    return [*_tiles(), *_quantising(), *_integers(), *_softmax(), *_errors()]
 
 
 def model_obligations(program: Program, spec: ModelSpec, target: str, arena_bytes: int) -> list[Obligation]:
@@ -60,6 +60,13 @@ def _tiles() -> Iterator[Obligation]:
                     name = f"tile {target.name} {dtype.name} {x_dtype.name} x{tokens}"
                     prove = partial(products.prove_tile, unit, product, tokens)
                     yield Obligation(name, "T4", _TILES_METHOD, partial(attempt, prove))
+
+
+def _quantising() -> Iterator[Obligation]:
+    for dtype in sorted(QUANTISED_ACTIVATIONS):
+        prove = partial(attempt, partial(quantising.prove_quantising, dtype))
+        yield Obligation(f"QUANT to {dtype.name} is N3", "T4", "bit-vectors, terms", prove)
+    yield Obligation("what N4 takes for granted", "T4", "bit-vectors", quantising.prove_premises)
 
 
 def _integers() -> Iterator[Obligation]:

@@ -1,8 +1,8 @@
 """Whether two terms are equal for all values of their constants: by normal form, a search for a difference, or Z3.
 
 Z3's normal form (sums of products, bits of bytes) settles what is right. What is wrong differs almost everywhere, so a
-few random values find it sooner than a solver: with every constant a number, floats are operations applied to
-numbers, and two of those that are not the same may differ. Z3 decides the rest.
+few random values find it sooner than a solver: every constant becomes a number, and every operation on floats a
+function that gives random but always the same results. Z3 decides the rest.
 """
 
 from __future__ import annotations
@@ -28,10 +28,40 @@ def same(left: Term, right: Term, least: int = -127) -> Result:
         extreme = attempt % 2 == 1
         values = {name: _value(chance, constant, least, extreme) for name, constant in sorted(unknowns.items())}
         pairs = [(unknowns[name], value) for name, value in values.items()]
-        made = [z3.simplify(z3.substitute(term, *pairs)) for term in (left, right)]
+        made = [_valued(z3.substitute(term, *pairs)) for term in (left, right)]
         if not made[0].eq(made[1]):
             return Result(Status.REFUTED, _shown(values, made))
     return decide(left == right, timeout_ms=5000)
+
+
+def _valued(term: Term) -> Term:
+    """The number a term without constants is, its functions interpreted at random, innermost first."""
+    term = z3.simplify(term)
+    while ready := _ready(term):
+        term = z3.simplify(z3.substitute(term, *((call, _result(call)) for call in ready)))
+    return term
+
+
+def _ready(term: Term) -> list[Term]:
+    """Calls of functions with numbers for arguments."""
+    found: list[Term] = []
+    seen: set[int] = set()
+    stack = [term]
+    while stack:
+        at = stack.pop()
+        if at.get_id() in seen:
+            continue
+        seen.add(at.get_id())
+        arguments = at.children()
+        if arguments and at.decl().kind() == z3.Z3_OP_UNINTERPRETED and all(map(z3.is_bv_value, arguments)):
+            found.append(at)
+        stack.extend(arguments)
+    return found
+
+
+def _result(call: Term) -> Term:
+    chance = random.Random(call.sexpr())
+    return z3.BoolVal(chance.random() < 0.5) if z3.is_bool(call) else z3.BitVecVal(chance.getrandbits(32), call.size())
 
 
 def _value(chance: random.Random, constant: Term, least: int, extreme: bool) -> Term:
@@ -46,5 +76,4 @@ def _value(chance: random.Random, constant: Term, least: int, extreme: bool) -> 
 def _shown(values: dict[str, Term], made: list[Term]) -> str:
     some = ", ".join(f"{name} = {value}" for name, value in list(values.items())[:_SHOWN])
     more = ", ..." if len(values) > _SHOWN else ""
-    texts = [" ".join(term.sexpr().split())[:120] for term in made]
-    return f"{some}{more}: {texts[0]} is not {texts[1]}"
+    return f"{some}{more}: {made[0]} is not {made[1]}"

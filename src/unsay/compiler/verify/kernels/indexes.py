@@ -59,8 +59,8 @@ def product(machine: Machine, left: Affine, right: Affine) -> Affine:
 
 def quotient(machine: Machine, left: Affine, right: Affine) -> Affine:
     """left // right; a share `units * part // parts` is at most all units (`share_lemma` in bounds.py)."""
-    if right.is_constant and left.is_constant:
-        return Affine(left.constant // right.constant)
+    if right.is_constant and (parts := _split(left, right.constant)):
+        return parts[0]
     if (left, right) not in machine.quotients:
         machine.quotients[left, right] = _new_quotient(machine, left, right)
     return machine.quotients[left, right]
@@ -68,6 +68,8 @@ def quotient(machine: Machine, left: Affine, right: Affine) -> Affine:
 
 def remainder(machine: Machine, left: Affine, right: Affine) -> Affine:
     """left % right, the same for the same operands."""
+    if right.is_constant and (parts := _split(left, right.constant)):
+        return parts[1]
     if (left, right) not in machine.remainders:
         rest = left - product(machine, quotient(machine, left, right), right)
         made = of(machine.symbol("remainder", 0, max(0, right.high - 1)))
@@ -75,6 +77,19 @@ def remainder(machine: Machine, left: Affine, right: Affine) -> Affine:
         machine.define(z3.Implies(known, made.term() == rest.term()))
         machine.remainders[left, right] = made
     return machine.remainders[left, right]
+
+
+def _split(left: Affine, divisor: int) -> tuple[Affine, Affine] | None:
+    """left // divisor and left % divisor where its terms show them, as 32 * i + 5 shows i and 5 of 32."""
+    if divisor < 1 or left.low < 0:
+        return None
+    whole, rest = Affine(left.constant // divisor), Affine(left.constant % divisor)
+    for symbol, factor in left.terms:
+        if factor % divisor:
+            rest = rest + of(symbol) * factor
+        else:
+            whole = whole + of(symbol) * (factor // divisor)
+    return (whole, rest) if rest.low >= 0 and rest.high < divisor else None
 
 
 def _multiple(machine: Machine, left: Affine, right: Affine) -> Affine | None:

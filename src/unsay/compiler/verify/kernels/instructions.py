@@ -80,7 +80,8 @@ def cast(machine: Machine, op: str, value: Value, source: str, target: str) -> V
 
 def _cast_scalar(op: str, source: str, target: str, value: Scalar) -> Scalar:
     if element(source) == "i1":
-        value = Lane(z3.If(value, z3.BitVecVal(1, 32), z3.BitVecVal(0, 32)), 0, 1)
+        yes = -1 if op == "sext" else 1
+        return Lane(z3.If(value, z3.BitVecVal(yes, 32), z3.BitVecVal(0, 32)), min(yes, 0), max(yes, 0))
     if op == "fptosi":
         return lanes.word(call(op, value))
     if not isinstance(value, Lane):
@@ -89,7 +90,7 @@ def _cast_scalar(op: str, source: str, target: str, value: Scalar) -> Scalar:
         case "sext":
             return value
         case "zext":
-            return lanes.unsigned(value, bits(source)) if element(source) != "i1" else value
+            return lanes.unsigned(value, bits(source))
         case "trunc":
             return lanes.wrapped(value, bits(target))
         case "uitofp" if bits(source) < lanes.WORD:

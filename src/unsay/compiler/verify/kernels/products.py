@@ -164,13 +164,12 @@ class _Claim:
 
     def prove(self) -> Result:
         """Every token and row."""
-        results: list[Result] = []
-        for place in range(self.tokens):
-            for row in range(ROW_GROUP):
-                results.append(self._element(place, row))
-                if results[-1].status is not Status.PROVED:
-                    return Result(results[-1].status, f"token {place}, row {row}: {results[-1].detail}")
-        return all_of(results)
+        return all_of(self._located(place, row) for place in range(self.tokens) for row in range(ROW_GROUP))
+
+    def _located(self, place: int, row: int) -> Result:
+        result = self._element(place, row)
+        wrong = result.status is not Status.PROVED
+        return Result(result.status, f"token {place}, row {row}: {result.detail}") if wrong else result
 
     def _element(self, place: int, row: int) -> Result:
         stored = self._stored(place * ROW_GROUP * 4 + row * 4)
