@@ -1,0 +1,86 @@
+"""A wrong pass is never believed: what it does wrong is refused on the graph where it does it.
+
+A changed source may still be right (it applies less often, or writes the same). So an outside judge evaluates what the
+changed and the real pass made of each graph; where they differ, legality or T1 must have refused the changed one.
+"""
+
+import random
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compiler.passes.cases import cases
+from tests.compiler.shapes import TINY_QWEN2, tensor_types
+from tests.mutants.judge import same_outputs
+from tests.mutants.source_mutants import WrongPass, wrong_passes
+from tests.mutants.test_pass_mutants import legal_level, verdict
+from tests.seen import seen
+from unsay.compiler.ir.core import Graph
+from unsay.compiler.ir.parser import parse
+from unsay.compiler.models import build_graph
+from unsay.compiler.passes.pipeline import BY_NAME, PIPELINE, Pass
+from unsay.compiler.verify.spec import Level
+
+_EACH, _LIMIT_S = 3, 1.0
+_STEPS = [step for name, step in BY_NAME.items() if name not in ("dce", "schedule", "plan_memory")]
+"""Passes that rewrite values: dce only removes what is not seen, the others write remarks that are checked apart."""
+
+
+def graphs(step: Pass) -> Iterator[tuple[Graph, Level, Level | None]]:
+    """What the pass is run on, of which level, and of which level what it leaves must be.
+
+    Its cases, and a model where it is of the step's pipeline.
+    """
+    for case in cases():
+        if case.name == step.name:
+            yield seen(parse(case.before)), step.entry or Level.TENSOR, legal_level(step)
+    if step in PIPELINE:
+        graph, level = build_graph(TINY_QWEN2, tensor_types(TINY_QWEN2), 8, 2), Level.SEMANTIC
+        for earlier in PIPELINE[: PIPELINE.index(step)]:
+            earlier.run(graph)
+            level = earlier.exit or level
+        level = step.entry or level
+        yield graph, level, step.exit or level
+
+
+def _ends(changed: Pass, graph: Graph) -> bool:
+    """Whether the changed pass comes to an end, which one in an endless rewrite does not."""
+
+    def stop(_signal: int, _frame: object) -> None:
+        raise TimeoutError
+
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT_S)
+    try:
+        changed.run(graph)
+    except Exception:  # noqa: BLE001 - any end but a graph is one way to be found out
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+    return True
+
+
+def outcomes(step: Pass, wrong: WrongPass) -> Iterator[str]:
+    """Of each graph: crashes, legality, T1, right; or survives, which is wrong and believed."""
+    changed = Pass(wrong.load(step), step.entry, step.exit)
+    for graph, level, legal in graphs(step):
+        real, other = graph.copy(), graph.copy()
+        step.run(real)
+        assert verdict(graph, level, real, step, legal) == "survives", "the pass itself is right"
+        if not _ends(changed, other):
+            yield "crashes"
+            continue
+        found = verdict(graph, level, other, changed, legal)
+        if found == "survives":
+            found = "right" if same_outputs(real, other, step.name) else "survives"
+        yield found
+
+
+@pytest.mark.parametrize("step", _STEPS, ids=lambda step: step.name)
+def test_a_wrong_pass_is_refused_wherever_it_is_wrong(step: Pass):
+    every = list(wrong_passes(step))
+    drawn = random.Random(step.name).sample(every, min(_EACH, len(every)))
+    believed = [f"{wrong.name}, line {wrong.line}" for wrong in drawn if "survives" in outcomes(step, wrong)]
+    assert believed == []
