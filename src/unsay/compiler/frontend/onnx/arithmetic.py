@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsay.compiler.frontend.onnx.builder import Builder, Call, Item, Known, axis_of
+from unsay.compiler.frontend.onnx.builder import Builder, Call, Item, axis_of, number_of
 from unsay.compiler.frontend.onnx.rule import Rule, Run, rule
 from unsay.compiler.frontend.onnx.sizes import RefusalError, product
 from unsay.compiler.ir.core import Value
 from unsay.compiler.ir.types import FLOATS
-from unsay.isa.formats import DType
 
 
 def _unary(kind: str) -> Run:
@@ -49,15 +48,12 @@ def _div(call: Call) -> Value:
 
 def _pow(call: Call) -> Value:
     """x^2 -> x * x, x^0.5 -> sqrt(x); the exponent may be of another element type"""
-    b, x, exponent = call.builder, call.value(0), call.item(1)
-    if isinstance(exponent, Known) and exponent.array.size == 1 and exponent.dtype is not DType.BF16:
-        power = float(exponent.array.item())
-        if power == 2.0:
-            return b.emit("mul", x, x)
-        if power == 0.5:
-            return b.emit("sqrt", x)
-        return b.emit("pow", x, b.number(power, x))
-    return b.emit("pow", x, b.cast(call.value(1), x.type.dtype))
+    b, x, power = call.builder, call.value(0), number_of(call.item(1))
+    if power is None:
+        return b.emit("pow", x, b.cast(call.value(1), x.type.dtype))
+    if power == 2.0:
+        return b.emit("mul", x, x)
+    return b.emit("sqrt", x) if power == 0.5 else b.emit("pow", x, b.number(power, x))
 
 
 def _ceil(call: Call) -> Value:
@@ -75,9 +71,8 @@ def _clip(call: Call) -> Value:
 
 def _like(b: Builder, item: Item, x: Value) -> Value:
     """A limit, which older versions give as a float whatever x is."""
-    if isinstance(item, Known) and item.array.size == 1 and item.dtype is not DType.BF16:
-        return b.number(item.array.item(), x)
-    return b.lift(item)
+    number = number_of(item)
+    return b.lift(item) if number is None else b.number(number, x)
 
 
 def _leaky_relu(call: Call) -> Value:
@@ -148,7 +143,7 @@ def _mean_of(call: Call) -> Value:
 def axes(call: Call, x: Value) -> tuple[int, ...]:
     """The axes input of a reduction; all if there is none. Empty and noop: none."""
     given = call.numbers(1) if call.has(1) else []
-    if not given and call.int("noop_with_empty_axes", 0):
+    if not given and call.flag("noop_with_empty_axes"):
         return ()
     return tuple(sorted({axis_of(axis, x.type.rank) for axis in given})) or tuple(range(x.type.rank))
 
@@ -160,7 +155,7 @@ def _reduction(reduce: Reduction) -> Run:
     def run(call: Call) -> Value:
         x = call.value(0)
         over = axes(call, x)
-        return reduce(call.builder, x, over, bool(call.int("keepdims", 1))) if over else x
+        return reduce(call.builder, x, over, call.flag("keepdims", True)) if over else x
 
     return run
 
@@ -190,17 +185,17 @@ def _prod(b: Builder, x: Value, over: tuple[int, ...], keepdims: bool) -> Value:
 
 
 def _argmax(call: Call) -> Value:
-    if call.int("select_last_index", 0):
+    if call.flag("select_last_index"):
         raise RefusalError("attribute select_last_index = 1; 0 is supported")
     b, x = call.builder, call.value(0)
     axis = axis_of(call.int("axis", 0), x.type.rank)
     found = b.emit("argmax", x, axis=axis)
     sizes = call.shape(0)
-    return b.reshape(found, [*sizes[:axis], 1, *sizes[axis + 1 :]]) if call.int("keepdims", 1) else found
+    return b.reshape(found, [*sizes[:axis], 1, *sizes[axis + 1 :]]) if call.flag("keepdims", True) else found
 
 
 def _cumsum(call: Call) -> Value:
-    if call.int("exclusive", 0) or call.int("reverse", 0):
+    if call.flag("exclusive") or call.flag("reverse"):
         raise RefusalError("exclusive or reverse sums")
     axis = call.numbers(1)
     if len(axis) != 1:
@@ -225,7 +220,7 @@ def _flattened(call: Call, apply: Callable[[Builder, Value, int], Value]) -> Val
     """Before version 13 all dimensions from the axis on are one; normalise.py says so with flatten = 1."""
     b, x, sizes = call.builder, call.value(0), call.shape(0)
     axis = axis_of(call.int("axis", -1), x.type.rank)
-    if not call.int("flatten", 0) or axis == x.type.rank - 1:
+    if not call.flag("flatten") or axis == x.type.rank - 1:
         return apply(b, x, axis)
     rows = b.reshape(x, [product(sizes[:axis]), product(sizes[axis:])])
     return b.reshape(apply(b, rows, 1), sizes)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsay.compiler.dialect import ops
-from unsay.compiler.frontend.onnx.parse import Node, Tensor
+from unsay.compiler.frontend.onnx.parse import MAX_EXTENT, Node, Tensor
 from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, extent, size_of
 from unsay.compiler.frontend.onnx.tensors import MAX_ELEMENTS, dtype_of
 from unsay.compiler.ir.core import AttributeValue, Graph, Value
@@ -89,10 +89,11 @@ class Builder:
     def number(self, value: float, like: Value) -> Value:
         """A scalar of the element type of another value."""
         dtype = like.type.dtype
-        if value != value:
-            raise RefusalError("a parameter that is NaN")
+        if value != value or (dtype not in FLOATS and math.isinf(value)):
+            raise RefusalError(f"a parameter that is {value}, of {dtype_name(dtype)}")
         made = float(value) if dtype in FLOATS else int(value)
-        return self._once((repr(made), dtype), lambda: self.declare("constant", type=TensorType((), dtype), value=(made,)))
+        kind = TensorType((), dtype)
+        return self._once((repr(made), dtype), lambda: self.declare("constant", type=kind, value=(made,)))
 
     def reshape(self, x: Value, sizes: Sequence[AnySize]) -> Value:
         """x in another shape; x itself if it has that shape."""
@@ -265,6 +266,13 @@ class Call:
         """An integer attribute."""
         return self._attribute(name, default, int)
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """An attribute that is 0 or 1."""
+        value = self.int(name, int(default))
+        if value not in (0, 1):
+            raise RefusalError(f"attribute {name} = {value} must be 0 or 1")
+        return value == 1
+
     def float(self, name: str, default: float) -> float:
         """A float attribute."""
         value = float(self._attribute(name, default, float))
@@ -281,6 +289,8 @@ class Call:
         value = self.node.attributes.get(name, tuple(default))
         if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
             raise RefusalError(f"attribute {name} = {str(value)[:60]} must be integers")
+        if any(abs(item) > MAX_EXTENT for item in value if isinstance(item, int)):
+            raise RefusalError(f"attribute {name} = {str(value)[:60]} has more than 2^31")
         return value  # pyright: ignore[reportReturnType]
 
     def dtype_attribute(self, name: str, default: int) -> DType:
@@ -304,6 +314,14 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise RefusalError(f"axis {axis} of a tensor with {rank} dimensions")
     return axis % max(rank, 1)
+
+
+def number_of(item: Item) -> float | None:
+    """The number an item in hand is, None if it is none, or not one."""
+    if not isinstance(item, Known) or item.array.size != 1 or item.dtype is DType.BF16:
+        return None
+    element = item.array.item()
+    return None if isinstance(element, Size) else float(element)
 
 
 def known(tensor: Tensor, name: str) -> Known:

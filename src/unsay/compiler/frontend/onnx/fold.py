@@ -34,14 +34,14 @@ def fold(call: Call) -> Known | None:
     compute = _FOLDS.get(call.node.kind)
     items = [call.item(index) if name else None for index, name in enumerate(call.node.inputs)]
     arrays = [item.array for item in items if isinstance(item, Known) and _is_small(item)]
-    if compute is None or len(arrays) != len(items) or not items:
+    if compute is None or len(arrays) != len(items) or not items or not _is_exact(call.node.kind, arrays):
         return None
     dtype = _result_type(call)
     try:
         with np.errstate(all="ignore"):
             array = np.asarray(compute(call, arrays))
             made = array if _is_symbolic(array) else array.astype(NUMPY[dtype])
-    except (ValueError, IndexError, OverflowError) as error:
+    except (ValueError, IndexError, OverflowError, TypeError) as error:
         raise RefusalError(f"constants that do not fit together: {error}") from error
     except _NotHereError:
         return None
@@ -52,6 +52,14 @@ def _is_small(known: Known) -> bool:
     if known.dtype in FLOATS:
         return known.array.size == 1 and known.dtype is not DType.BF16
     return known.array.size <= MAX_FOLDED
+
+
+def _is_exact(kind: str, arrays: list[Array]) -> bool:
+    """Whether sizes that are no numbers stay formulas: half a size, or its root, is data for the node's rule."""
+    if not any(_is_symbolic(array) for array in arrays):
+        return True
+    whole = all(array.dtype.kind != "f" or np.all(np.floor(array) == array) for array in arrays)
+    return whole and kind not in ("And", "Ceil", "Floor", "Not", "Or", "Pow", "Reciprocal", "Sqrt")
 
 
 def _is_symbolic(array: Array) -> bool:
@@ -121,7 +129,7 @@ def _concat(call: Call, arrays: list[Array]) -> Array:
 
 def _reshape(call: Call, arrays: list[Array]) -> Array:
     shape = call.numbers(1)
-    kept = call.int("allowzero", 0) == 0
+    kept = not call.flag("allowzero")
     return arrays[0].reshape([arrays[0].shape[i] if size == 0 and kept else size for i, size in enumerate(shape)])
 
 
@@ -160,7 +168,7 @@ def _expand(call: Call, arrays: list[Array]) -> Array:
 
 def _reduce_prod(call: Call, arrays: list[Array]) -> Array:
     axes = tuple(call.numbers(1)) if call.has(1) else None
-    return np.multiply.reduce(arrays[0], axis=axes, keepdims=bool(call.int("keepdims", 1)))
+    return np.multiply.reduce(arrays[0], axis=axes, keepdims=call.flag("keepdims", True))
 
 
 def fill(call: Call) -> tuple[Array, DType]:

@@ -39,7 +39,7 @@ def _product(call: Call) -> Value:
     b = call.builder
     sides = [call.value(0), call.value(1)]
     for index, name in enumerate(("transA", "transB")):
-        if call.int(name, 0):
+        if call.flag(name):
             sides[index] = b.emit("transpose", sides[index], perm=(1, 0))
     return b.emit("matmul", *sides)
 
@@ -128,8 +128,8 @@ def _average_pool(call: Call) -> Value:
     """With count_include_pad the border counts as zeros: pad first, then take the mean of whole windows."""
     b, x = call.builder, call.value(0)
     kernel, strides, pads = _pool(call)
-    if call.int("count_include_pad", 0) and any(pads):
-        if call.int("ceil_mode", 0):
+    if call.flag("count_include_pad") and any(pads):
+        if call.flag("ceil_mode"):
             raise RefusalError("attributes ceil_mode and count_include_pad together")
         top, left, bottom, right = pads
         for side, size in enumerate(call.shape(0)[2:]):
@@ -144,13 +144,13 @@ def _pool(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]
     kernel = call.ints("kernel_shape", ())
     if len(kernel) != 2 or len(call.shape(0)) != 4:
         raise RefusalError(f"a pool over {len(call.shape(0)) - 2} dimensions; 2 are supported")
-    if call.int("storage_order", 0) or set(call.ints("dilations", (1, 1))) != {1}:
+    if call.flag("storage_order") or set(call.ints("dilations", (1, 1))) != {1}:
         raise RefusalError("attributes storage_order and dilations must be 0 and 1")
     strides = call.ints("strides", (1, 1))
     pads = list(_pads(call, kernel, strides, (1, 1)))
     if len(pads) != 4 or min(strides) < 1:
         raise RefusalError(f"strides {strides} and pads {pads}")
-    if call.int("ceil_mode", 0):
+    if call.flag("ceil_mode"):
         for side, size in enumerate(_fixed(call.shape(0)[2:])):
             pads[side + 2] += _ceil_pad(size + pads[side], pads[side + 2], kernel[side], strides[side])
     _have_windows(call.builder, call.value(0), kernel, tuple(pads), (1, 1))
@@ -174,7 +174,7 @@ def _global(kind: str) -> Run:
 
 
 def _batch_norm(call: Call) -> Value:
-    if call.int("training_mode", 0) or call.int("spatial", 1) != 1:
+    if call.flag("training_mode") or call.int("spatial", 1) != 1:
         raise RefusalError("training_mode = 1 or spatial = 0")
     return call.builder.emit("batch_norm", *call.values(), eps=call.float("epsilon", 1e-5))
 
@@ -226,7 +226,7 @@ def _attention(call: Call) -> tuple[Value, ...]:
     q, k, v = (_heads(call, index, heads[index > 0]) for index in range(3))
     k, v = (_repeated(call, x, call.sizes_of(q)[1]) for x in (k, v))
     width = _fixed(call.sizes_of(q)[3:])[0]
-    mask = [_mask(call, call.sizes_of(q)[2], call.sizes_of(k)[2])] if call.has(3) or call.int("is_causal", 0) else []
+    mask = [_mask(call, call.sizes_of(q)[2], call.sizes_of(k)[2])] if call.has(3) or call.flag("is_causal") else []
     y = b.emit("sdpa", q, k, v, *mask, scale=call.float("scale", 1 / math.sqrt(width)))
     if not is_flat:
         return (y,)
@@ -255,7 +255,7 @@ def _repeated(call: Call, x: Value, heads: AnySize) -> Value:
 
 def _mask(call: Call, rows: AnySize, columns: AnySize) -> Value:
     b = call.builder
-    if not call.int("is_causal", 0):
+    if not call.flag("is_causal"):
         return call.value(3)
     causal = b.emit("less_equal", b.iota([rows, columns], 1), b.iota([rows, columns], 0))
     if not call.has(3):

@@ -97,6 +97,8 @@ class _Normaliser:
         if node.kind == "Constant":
             return self._constant(node)
         if node.kind == "Identity" or (node.kind == "Dropout" and self._is_inference(node)):
+            if not node.outputs or not node.inputs or not node.inputs[0]:
+                return node
             self._same[node.outputs[0]] = node.inputs[0]
             return None
         if node.kind in _AS_INPUTS:

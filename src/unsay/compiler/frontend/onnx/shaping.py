@@ -30,7 +30,7 @@ def _size(call: Call) -> Item:
 def _reshape(call: Call) -> Value:
     """0 keeps a dimension, -1 is what is left"""
     given, wanted = call.shape(0), call.sizes(1)
-    keeps = call.int("allowzero", 0) == 0
+    keeps = not call.flag("allowzero")
     if keeps and any(_is(size, 0) and axis >= len(given) for axis, size in enumerate(wanted)):
         raise RefusalError(f"shape {wanted} keeps a dimension that {given} does not have")
     wanted = [given[axis] if keeps and _is(size, 0) else size for axis, size in enumerate(wanted)]
@@ -63,7 +63,7 @@ def _squeeze(call: Call) -> Value:
     if call.has(1):
         axes = {axis_of(axis, len(sizes)) for axis in call.numbers(1)}
     else:
-        axes = {axis for axis, size in enumerate(sizes) if _is(size, 1)}
+        axes = {axis for axis, size in enumerate(sizes) if size == 1}
     return call.builder.reshape(call.value(0), [size for axis, size in enumerate(sizes) if axis not in axes])
 
 
@@ -87,10 +87,13 @@ def _expand(call: Call) -> Value:
 
 
 def broadcast_sizes(a: list[AnySize], b: list[AnySize]) -> list[AnySize]:
-    """The shape two shapes broadcast to; what does not fit is found by the shape rule of broadcast_to."""
+    """The shape two shapes broadcast to."""
     rank = max(len(a), len(b))
-    a, b = [1] * (rank - len(a)) + a, [1] * (rank - len(b)) + b
-    return [y if _is(x, 1) else x for x, y in zip(a, b, strict=True)]
+    pairs = list(zip([1] * (rank - len(a)) + a, [1] * (rank - len(b)) + b, strict=True))
+    for x, y in pairs:
+        if not (_is(x, 1) or _is(y, 1) or always_equal(x, y)):
+            raise RefusalError(f"{a} and {b} do not broadcast, or only at some sizes")
+    return [y if _is(x, 1) else x for x, y in pairs]
 
 
 def _tile(call: Call) -> Value:
@@ -109,6 +112,8 @@ def _concat(call: Call) -> Value:
     values = [call.value(index) for index in range(len(call.node.inputs)) if not call.is_empty(index)]
     if len(values) == 1:
         return values[0]
+    if len({value.type.rank for value in values}) != 1:
+        raise RefusalError(f"tensors of {sorted(value.type.rank for value in values)} dimensions")
     axis = axis_of(call.int("axis", 0), values[0].type.rank)
     total: AnySize = 0
     for value in values:
@@ -121,6 +126,8 @@ def _split(call: Call) -> tuple[Item, ...]:
     x, sizes = call.value(0), call.shape(0)
     axis = axis_of(call.int("axis", 0), x.type.rank)
     parts = call.sizes(1) if call.has(1) else _even(sizes[axis], call.int("num_outputs", len(call.node.outputs)))
+    if not parts:
+        raise RefusalError("no parts")
     made: list[Item] = []
     start: AnySize = 0
     for part in parts:
@@ -131,7 +138,9 @@ def _split(call: Call) -> tuple[Item, ...]:
 
 def _even(size: AnySize, count: int) -> list[AnySize]:
     """Equal parts, the last one smaller."""
-    if isinstance(size, Size) or count < 1:
+    if count < 1:
+        raise RefusalError(f"{count} parts")
+    if isinstance(size, Size):
         return [size // count] * count
     part = -(-size // count)
     return [min(part, size - part * index) for index in range(count)]
@@ -259,7 +268,11 @@ def _trilu(call: Call) -> Value:
     k = call.size(1) if call.has(1) else 0
     rows, columns = b.iota(sizes, 0), b.iota(sizes, 1)
     shifted = b.emit("add", rows, b.size(k))
-    kept = b.emit("greater_equal", columns, shifted) if call.int("upper", 1) else b.emit("less_equal", columns, shifted)
+    kept = (
+        b.emit("greater_equal", columns, shifted)
+        if call.flag("upper", True)
+        else b.emit("less_equal", columns, shifted)
+    )
     zero = b.declare("constant", type=TensorType((), x.type.dtype), value=(0.0 if x.type.dtype in FLOATS else 0,))
     return b.emit("select", kept, x, zero)
 

@@ -184,7 +184,11 @@ def _unique(name: str, graph: Graph) -> str:
 
 
 def _formula(value: AnySize) -> Formula:
-    return value.formula if isinstance(value, Size) else dims.number(int(value))
+    if isinstance(value, Size):
+        return value.formula
+    if value != int(value):
+        raise RefusalError(f"a size with {value}, which is no integer")
+    return dims.number(int(value))
 
 
 def _formula_times(value: AnySize, factor: int) -> AnySize:
