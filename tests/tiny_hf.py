@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from tests.tiny import CHAT_TEMPLATE, CONTROL_TOKENS, TinyShape, tiny_vocabulary, tiny_weights
 
@@ -86,6 +86,11 @@ def write_weights(directory: Path, tensors: dict[str, np.ndarray], num_shards: i
         save_file({name: tensors[name] for name in held}, directory / file)
         weight_map |= dict.fromkeys(held, file)
     write_json(directory / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+
+
+def stored(directory: Path) -> dict[str, np.ndarray]:
+    """The tensors of a directory of one file."""
+    return load_file(directory / "model.safetensors")
 
 
 def hf_name(name: str) -> str:

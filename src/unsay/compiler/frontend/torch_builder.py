@@ -125,6 +125,12 @@ class Builder:
         """The dimensions of x in this order."""
         return x if list(perm) == list(range(len(perm))) else self.emit("transpose", x, perm=tuple(perm))
 
+    def triangle(self, dims: Sequence[Extent], relation: str, diagonal: int) -> Value:
+        """bool [rows, columns]: whether column `relation` row + diagonal."""
+        row, column = (self.declare("iota", dims, DType.I64, axis=axis) for axis in (0, 1))
+        shifted = row if diagonal == 0 else self.emit("add", row, self.constant(diagonal, DType.I64))
+        return self.emit(relation, column, shifted)
+
     def product(self, extents: Iterable[Extent]) -> Extent:
         """The extent that is the product of some; declared if the graph has none."""
         total = formulas.number(1)

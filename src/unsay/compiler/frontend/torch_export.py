@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from unsay.compiler.frontend.imported import Imported
 from unsay.compiler.frontend.torch_builder import MAX_EXTENT, Builder
-from unsay.compiler.frontend.torch_ops import RULES, Call, Empty
+from unsay.compiler.frontend.torch_call import Call, Empty
+from unsay.compiler.frontend.torch_ops import RULES
 from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.dims import Dim, same
 from unsay.compiler.ir.types import TensorType
