@@ -12,28 +12,28 @@ from unsay.compiler.verify.obligation import Result, Status, attempt
 from unsay.isa.formats import DType
 from unsay.isa.targets import TARGETS, find_target
 
-CASES = [("avx512-vnni", "Q8_0", 1), ("avx-vnni", "Q4_0", 2), ("avx2", "Q4_1", 2), ("avx2", "Q8_0", 1),
-         ("aarch64-i8mm", "Q4_1", 2), ("aarch64-dotprod", "Q8_0", 1), ("wasm32-simd128", "Q4_0", 1)]  # fmt: skip
+CASES = [("avx512-vnni", "Q8_0", "Q8W", 1), ("avx-vnni", "Q4_0", "Q8A", 2), ("avx2", "Q4_1", "Q8W", 1),
+         ("avx2", "Q8_0", "Q8A", 1), ("aarch64-i8mm", "Q4_1", "Q8A", 2), ("aarch64-dotprod", "Q8_0", "Q8A", 1),
+         ("wasm32-simd128", "Q4_0", "Q8A", 1)]  # fmt: skip
 
 
-def _product(dtype: str, x: DType = DType.Q8W) -> Product:
-    return Product(DType[dtype], 64, 64, x, 8)
+def _product(dtype: str, x: str = "Q8A") -> Product:
+    return Product(DType[dtype], 64, 64, DType[x], 8)
 
 
 def test_every_target_of_the_table_is_proved_here():
-    assert {name for name, _, _ in CASES} == {target.name for target in TARGETS}
+    assert {name for name, *_ in CASES} == {target.name for target in TARGETS}
 
 
-@pytest.mark.parametrize(("target", "dtype", "tokens"), CASES)
-def test_a_tile_computes_n4(target: str, dtype: str, tokens: int):
-    assert prove_tile(dot_unit(find_target(target)), _product(dtype), tokens) == Result(
-        Status.PROVED, f"{tokens * 16} claims"
-    )
+@pytest.mark.parametrize(("target", "dtype", "x", "tokens"), CASES)
+def test_a_tile_computes_n4(target: str, dtype: str, x: str, tokens: int):
+    proved = Result(Status.PROVED, f"{tokens * 16} claims")
+    assert prove_tile(dot_unit(find_target(target)), _product(dtype, x), tokens) == proved
 
 
-def _mutant(target: str, dtype: str, old: str, new: str) -> Result:
-    """The tile for one token with the last place of `old` in its text changed."""
-    unit, product, module = dot_unit(find_target(target)), _product(dtype), Module("")
+def _mutant(dtype: str, x: str, old: str, new: str) -> Result:
+    """The tile of avx2 for one token, with the last place of `old` in its text changed."""
+    unit, product, module = dot_unit(find_target("avx2")), _product(dtype, x), Module("")
     tile_function(module, unit, product, 1)
     text = module.text()
     last = list(re.finditer(old, text))[-1]
@@ -43,35 +43,35 @@ def _mutant(target: str, dtype: str, old: str, new: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "old", "new"),
+    ("dtype", "x", "old", "new"),
     [
-        ("Q4_1", r"(lshr .*), splat \(i8 4\)", r"\1, splat (i8 3)"),
-        ("Q4_1", r"splat \(i8 15\)", "splat (i8 7)"),
-        ("Q4_1", r"splat \(i32 7\)", "splat (i32 6)"),
-        ("Q4_1", r"add <8 x i32>", "sub <8 x i32>"),
-        ("Q4_1", r"fmul <8 x float>", "fadd <8 x float>"),
-        ("Q4_1", r"sitofp <8 x i32>", "uitofp <8 x i32>"),
-        ("Q4_1", r"i64 304", "i64 288"),
-        ("Q4_1", r"splat \(float 0x0+\)", "splat (float 0x3FF0000000000000)"),
-        ("Q4_1", r"(icmp slt i64 %\S+), 2", r"\1, 1"),
-        ("Q4_1", r"ptr %sums, i64 32", "ptr %sums, i64 0"),
-        ("Q4_1", r"icmp ne i32", "icmp eq i32"),
-        ("Q4_1", r"(mul i64 %block5.head.i), 32", r"\1, 36"),
-        ("Q4_1", r"(fma.v8f32\(<8 x float> (%\w+), <8 x float>) %\w+", r"\1 \2"),
-        ("Q8_0", r"(psign\.b\(<32 x i8> (%\w+), <32 x i8>) %\w+", r"\1 \2"),
+        ("Q4_1", "Q8A", r"(lshr .*), splat \(i8 4\)", r"\1, splat (i8 3)"),
+        ("Q4_1", "Q8A", r"splat \(i8 15\)", "splat (i8 7)"),
+        ("Q4_1", "Q8W", r"splat \(i32 7\)", "splat (i32 6)"),
+        ("Q4_1", "Q8W", r"add <8 x i32>", "sub <8 x i32>"),
+        ("Q4_1", "Q8W", r"icmp ne i32", "icmp eq i32"),
+        ("Q4_1", "Q8A", r"fmul <8 x float>", "fadd <8 x float>"),
+        ("Q4_1", "Q8A", r"sitofp <8 x i32>", "uitofp <8 x i32>"),
+        ("Q4_1", "Q8A", r"i64 304", "i64 288"),
+        ("Q4_1", "Q8A", r"splat \(float 0x0+\)", "splat (float 0x3FF0000000000000)"),
+        ("Q4_1", "Q8A", r"(icmp slt i64 %\S+), 2", r"\1, 1"),
+        ("Q4_1", "Q8A", r"ptr %sums, i64 32", "ptr %sums, i64 0"),
+        ("Q4_1", "Q8A", r"(mul i64 %block5.head.i), 32", r"\1, 36"),
+        ("Q4_1", "Q8A", r"(fma.v8f32\(<8 x float> (%\w+), <8 x float>) %\w+", r"\1 \2"),
+        ("Q8_0", "Q8A", r"(psign\.b\(<32 x i8> (%\w+), <32 x i8>) %\w+", r"\1 \2"),
     ],
 )
-def test_an_edit_of_the_text_is_refuted(dtype: str, old: str, new: str):
-    result = _mutant("avx2", dtype, old, new)
+def test_an_edit_of_the_text_is_refuted(dtype: str, x: str, old: str, new: str):
+    result = _mutant(dtype, x, old, new)
     assert result.status is Status.REFUTED, result
     assert result.detail
 
 
 def test_the_least_byte_as_an_activation_would_break_magnitude_and_sign():
-    result = prove_tile(dot_unit(find_target("avx2")), _product("Q8_0", DType.Q8A), 1, least=-128)
+    result = prove_tile(dot_unit(find_target("avx2")), _product("Q8_0"), 1, least=-128)
     assert result.status is Status.REFUTED
 
 
 def test_an_instruction_without_a_model_is_unknown():
-    result = _mutant("avx2", "Q4_1", r"call <8 x float> @llvm\.fma\.", "call <8 x float> @llvm.fmuladd.")
+    result = _mutant("Q4_1", "Q8A", r"call <8 x float> @llvm\.fma\.", "call <8 x float> @llvm.fmuladd.")
     assert result == Result(Status.UNKNOWN, "IR text: no model of @llvm.fmuladd.v8f32")

@@ -59,15 +59,31 @@ class FunctionText:
     blocks: Mapping[str, tuple[Line, ...]]
 
 
-@lru_cache(maxsize=4)
-def functions(module: str) -> Mapping[str, FunctionText]:
-    """Every function defined in a module's text, by name; bodies with atomics or inline assembly are left out."""
-    found: dict[str, FunctionText] = {}
-    for chunk in re.split(r"\n(?=(?:; [^\n]*\n)*define )", module):
-        start = _DEFINE.search(chunk)
-        if start and not re.search(r"\batomic|\basm\b|cmpxchg|fence", chunk):
-            found[start[2]] = _function(start[2], start[3], chunk[start.end() :])
-    return found
+class Functions(Mapping[str, FunctionText]):
+    """The functions of a module's text by name, each read when it is asked for; those with atomics are left out."""
+
+    def __init__(self, module: str) -> None:
+        self._found: dict[str, FunctionText] = {}
+        self._chunks: dict[str, tuple[str, str]] = {}
+        for chunk in re.split(r"\n(?=(?:; [^\n]*\n)*define )", module):
+            start = _DEFINE.search(chunk)
+            if start and not re.search(r"\batomic|\basm\b|cmpxchg|fence", chunk):
+                self._chunks[start[2]] = (start[3], chunk[start.end() :])
+
+    def __getitem__(self, name: str) -> FunctionText:
+        if name not in self._found:
+            self._found[name] = _function(name, *self._chunks[name])
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._chunks)
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+
+functions = lru_cache(maxsize=4)(Functions)
+"""The functions of a text, read once."""
 
 
 def _function(name: str, parameters: str, body: str) -> FunctionText:
