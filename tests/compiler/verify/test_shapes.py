@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.compiler.passes.cases import Case, cases
+from tests.compiler.passes.cases import cases
 from tests.compiler.shapes import TINY_QWEN2, tensor_types
 from unsay.compiler.dialect.ops import BY_NAME
 from unsay.compiler.ir.parser import parse
@@ -26,10 +26,10 @@ def test_sizes_of_a_model_fit_before_and_after_its_passes():
         assert result.status is Status.PROVED and "claims on dimensions" in result.detail
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
-def test_sizes_of_every_case_fit(case: Case):
-    result = prove_sizes(parse(case.after))
-    assert result.status is Status.PROVED, result.detail
+def test_sizes_of_every_case_fit():
+    for case in cases():
+        result = prove_sizes(parse(case.after))
+        assert result.status is Status.PROVED, (case, result.detail)
 
 
 _FITS = """graph g(B: 1..8, P: 0..100, T: 1..64, S: 1..164 = P + T) where T % 16 == 0 {

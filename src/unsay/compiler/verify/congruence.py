@@ -21,10 +21,16 @@ class Congruence:
     """Decides questions about the terms of one store; remembers what it has handed to Z3."""
 
     def __init__(self) -> None:
-        self._context = z3.Context()
+        self._context = z3.main_ctx()  # one of its own would take longer to free than everything else here
         self._sort = z3.DeclareSort("Tensor", self._context)
         self._functions: dict[tuple[int, int], Any] = {}
         self._handles: dict[int, Any] = {}
+
+    def close(self) -> None:
+        """Give back the terms handed to Z3, which otherwise stay there until the process ends."""
+        for handle in self._handles.values():
+            z3.z3core.Z3_dec_ref(self._context.ref(), handle)
+        self._handles.clear()
 
     def decide(self, goals: Sequence[Equality], given: Sequence[Equality]) -> Result:
         """Whether all goals follow from the equalities given. Refuted means that they do not follow."""

@@ -63,7 +63,10 @@ def run_validated(graph: Graph, passes: Sequence[Pass], after: After | None = No
         if after is not None:
             after(step, graph, count)
 
-    run_passes(graph, passes, prove)
+    try:
+        run_passes(graph, passes, prove)
+    finally:
+        validator.close()
     return validator.proofs
 
 
@@ -78,6 +81,11 @@ class Validator:
         self._level = level
         self._before = meaning(self._terms, graph, level)
         self._wanted = wanted_size(graph)
+
+    def close(self) -> None:
+        """Free what Z3 holds; no pass can be proved afterwards."""
+        if self._solver is not None:
+            self._solver.close()
 
     def after_pass(self, step: Pass, graph: Graph, _count: int) -> None:
         """Prove that the graph means what it did; raises PassError naming the pass, with a counterexample."""
