@@ -183,6 +183,10 @@ CASES: dict[str, Case] = {
         [("Shape", "x", "s", {}), ("Gather", "s one", "n", {}), ("Cast", "n", "c", {"to": TensorProto.FLOAT}),
          ("ReduceSum", "x one", "sum", {}), ("Div", "sum c", "out", {})],
         {"x": X}, {"one": np.array([1], np.int64)}, dims={1: "T"}),
+    "half a size, and its root": Case(
+        [("Shape", "x", "s", {}), ("Gather", "s one", "n", {}), ("Cast", "n", "c", {"to": TensorProto.FLOAT}),
+         ("Mul", "c half", "h", {}), ("Sqrt", "h", "r", {}), ("Mul", "x r", "out", {})],
+        {"x": X}, {"one": np.array(1, np.int64), "half": np.float32(0.5)}, dims={1: "T"}),
     "positions": Case(
         [("Shape", "x", "s", {}), ("Gather", "s one", "n", {}), ("Range", "zero n one", "r", {}),
          ("Cast", "r", "f", {"to": TensorProto.FLOAT}), ("Unsqueeze", "f axes", "u", {}), ("Add", "x u", "out", {})],

@@ -140,6 +140,26 @@ def test_a_question_the_sizes_decide_is_refused(tmp_path: Path) -> None:
         load(tmp_path, model([node("Slice", "x s e", "y")], [port("x", ["T"])], ["y"], slices))
 
 
+@pytest.mark.parametrize(
+    ("kind", "inputs", "constant", "attributes", "message"),
+    [
+        ("Expand", ["T"], [4], {}, "do not broadcast, or only at some sizes"),
+        ("Squeeze", ["T", 2], None, {}, "whether T is 1 depends on the sizes"),
+        ("ReduceSum", ["T"], None, {"keepdims": 2}, "attribute keepdims = 2 must be 0 or 1"),
+        ("Softmax", ["T"], None, {"axis": 1}, "axis 1 of a tensor with 1 dimensions"),
+        ("Flatten", [2, 2], None, {"axis": 1.0}, "attribute axis = 1.0 must be of int"),
+        ("LeakyRelu", [2], None, {"alpha": float("nan")}, "attribute alpha = nan"),
+    ],
+)
+def test_what_is_not_certain_or_not_allowed_is_refused(
+    tmp_path: Path, kind: str, inputs: list[int | str], constant: list[int] | None, attributes: Any, message: str
+) -> None:
+    tensors = [] if constant is None else [tensor("c", np.array(constant))]
+    made = node(kind, "x" if constant is None else "x c", "y", **attributes)
+    with pytest.raises(UnimportableError, match=message):
+        load(tmp_path, model([made], [port("x", inputs)], ["y"], tensors))
+
+
 def test_names_that_are_spelled_alike_stay_apart(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model([node("MatMul", "x w", "y")], [port("x", ["a.b", "a_b"]), port("w", ["a_b", 2])], ["y"]))
