@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def test_the_graph_of_a_directory_has_the_logits_of_transformers(kind: str, dire
     step = import_model(directory)
     (logits,) = evaluate(step.graph, {"tokens": ids[0].numpy(), "rows": np.arange(64)}, step.weights)
     assert np.abs(logits - logits_of(model_of(kind), ids)[0].numpy()).max() < WITHIN
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_weights_are_computed_with_as_they_are(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Activations are float32, as of a model whose weights are rounded and then float32 again."""
+    rounded, ids = copy.deepcopy(model_of("qwen2", num_layers=1)), some_ids(1, 20)
+    for parameter in rounded.parameters():
+        parameter.data = parameter.data.to(dtype).float()
+    step = import_model(saved(copy.deepcopy(rounded).to(dtype), tmp_path / "half"))
+    (logits,) = evaluate(step.graph, {"tokens": ids[0].numpy(), "rows": np.arange(20)}, step.weights)
+    assert np.abs(logits - logits_of(rounded, ids)[0].numpy()).max() < WITHIN
 
 
 def test_a_sharded_directory_holds_the_same_model(kind: str, directory: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from unsay.isa.formats import DType
 
 
 class FileWeights(Mapping[str, NDArray[Any]]):
-    """Every tensor under its name: float formats as they are stored (bf16 as its bits), quantised ones as f32."""
+    """Every tensor under its name: f32 and f16 as they are stored, all else as the f32 numbers it stands for."""
 
     def __init__(self, file: WeightFile) -> None:
         self._file = file
@@ -46,7 +46,7 @@ def numbers(rows: NDArray[np.uint8], dtype: DType) -> NDArray[Any]:
         case DType.F16:
             return rows.view("<f2")
         case DType.BF16:
-            return rows.view("<u2")
+            return (rows.view("<u2").astype(np.uint32) << 16).view(np.float32)
         case _:
             return _dequantised(rows, dtype)
 

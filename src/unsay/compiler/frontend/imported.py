@@ -15,7 +15,7 @@ from unsay.compiler.ir.core import Graph
 class Imported:
     """`weights` holds an array for every `weight() {tensor = name}` of the graph, under that name.
 
-    NumPy has no bf16: such an array is uint16, the bits, or f32, the values; the weight's declared type says bf16.
+    NumPy has no bf16: such an array is f32, or uint16 where the weight's declared type is bf16 and it holds the bits.
     """
 
     graph: Graph
