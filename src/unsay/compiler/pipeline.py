@@ -20,6 +20,7 @@ from unsay.compiler.lower import Lowered, lower
 from unsay.compiler.models import build_graph
 from unsay.compiler.pack import LAYOUT_VERSION, write_packed
 from unsay.compiler.passes.pipeline import PIPELINE
+from unsay.compiler.verify.arena import check_arena
 from unsay.compiler.verify.spec import verify
 from unsay.compiler.verify.validate import PassProof, proofs_to_json, run_validated
 from unsay.core import Progress
@@ -51,6 +52,7 @@ def build_image(job: Job) -> ImageFiles:
     proofs = run_validated(graph, PIPELINE)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
+    check_arena(lowered.program, lowered.arena_bytes)
     code = emit_code(job, lowered, loaded.spec)
     return store(job, loaded, lowered, code, proofs)
 

@@ -9,8 +9,9 @@ from unsay.compiler.lower import Lowered, lower
 from unsay.compiler.models import build_graph
 from unsay.compiler.passes import run_passes
 from unsay.compiler.passes.pipeline import PIPELINE, UNFUSED
-from unsay.compiler.verify.arena import prove_arena
+from unsay.compiler.verify.arena import check_arena, prove_arena
 from unsay.compiler.verify.obligation import Result, Status
+from unsay.errors import PassError
 from unsay.image import ModelSpec
 from unsay.isa.opcodes import Region
 from unsay.isa.program import Instruction, Program
@@ -60,3 +61,10 @@ def test_an_arena_that_is_too_small_and_a_tensor_never_written_are_refuted():
     assert "the arena at" in prove_arena(lowered.program, lowered.arena_bytes - 1).detail
     without_first = Program(tuple(op for op in lowered.program if op.row.name != "STREAM"))
     assert "before anything writes it" in prove_arena(without_first, lowered.arena_bytes).detail
+
+
+def test_compiling_stops_where_memory_is_not_proved():
+    lowered = _lowered(TINY)
+    check_arena(lowered.program, lowered.arena_bytes)
+    with pytest.raises(PassError, match=r"lower is refuted: .* the arena at"):
+        check_arena(lowered.program, lowered.arena_bytes - 1)

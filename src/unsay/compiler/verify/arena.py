@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
+from unsay.errors import PassError
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, DType
 from unsay.isa.opcodes import NO_REGISTER, Channel, Region
 from unsay.isa.program import Instruction, Program
@@ -83,6 +84,13 @@ def prove_arena(program: Program, arena_bytes: int) -> Result:
         if end > arena_bytes:
             return Result(Status.REFUTED, f"{tensor} ends at {end}, the arena at {arena_bytes}")
     return Result(Status.PROVED, f"{len(pairs)} pairs of tensors of {len(effects)} instructions")
+
+
+def check_arena(program: Program, arena_bytes: int) -> None:
+    """Raise PassError, naming `lower`, unless the claim above is proved."""
+    result = prove_arena(program, arena_bytes)
+    if result.status is not Status.PROVED:
+        raise PassError(f"lower is {result.status.value}: {result.detail}")
 
 
 def _disjoint(written: Placed, other: Placed) -> Result:
