@@ -24,7 +24,7 @@ from unsay.compiler.passes.pipeline import BY_NAME, PIPELINE, Pass
 from unsay.compiler.verify.spec import Level
 
 _MODEL = replace(TINY_QWEN2, num_layers=1)
-_EACH, _LIMIT_S = 3, 0.5
+_EACH, _LIMIT_S = 2, 0.5
 _STEPS = [step for name, step in BY_NAME.items() if name not in ("dce", "schedule", "plan_memory")]
 """Passes that rewrite values: dce only removes what is not seen, the others write remarks that are checked apart."""
 

@@ -17,7 +17,8 @@ rely on equal operations with equal operands having equal results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 from unsay.compiler.verify.computed import Folding, Widening
@@ -41,20 +42,20 @@ class Rule(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Axiom:
-    """An equation with a name; `rule` is given where its right side is computed (computed.py)."""
+    """An equation with a name; `computed` is given where its right side is (computed.py)."""
 
     name: str
     text: str
     keeps: Keeps = "bits"
     where: str = "True"
     computed: Rule | None = None
-    equation: Equation = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        if self.computed is None:
-            object.__setattr__(self, "equation", Equation(self.text, self.where))
+    @cached_property
+    def equation(self) -> Equation:
+        """The text, read when it is first used: a pass uses a few of many."""
+        return Equation(self.text, self.where)
 
     @property
     def rule(self) -> Rule:
@@ -139,6 +140,15 @@ AXIOMS: tuple[Axiom, ...] = (
           " == softmax(x, axis=i[0] % x.rank)", "reals", "len(i) == len(j) == 1 and (i[0] - j[0]) % x.rank == 0"),
     Axiom("conv-bias", "add(conv2d(x, w, **a), (r := reshape(b))) == conv2d(x, w, b, **a)",
           where="b.rank == 1 and r.type.dims in ((*b.type.dims, 1, 1), (1, *b.type.dims, 1, 1))"),
+    Axiom("conv-batch-norm",
+          "conv2d(x, mul(w, (r := reshape(mul(s, rsqrt(add(v, c)))))), sub(t, mul(m, mul(s, rsqrt(add(v, c))))), **a)"
+          " == batch_norm(conv2d(x, w, **a), s, t, m, v, eps=0.0 + number(c))", "reals",
+          "number(c) is not None and number(c) > 0 and r.type.dims == (*s.type.dims, 1, 1, 1)"),
+    Axiom("conv-bias-batch-norm",
+          "conv2d(x, mul(w, (r := reshape(mul(s, rsqrt(add(v, c)))))),"
+          " add(mul(sub(b, m), mul(s, rsqrt(add(v, c)))), t), **a)"
+          " == batch_norm(conv2d(x, w, b, **a), s, t, m, v, eps=0.0 + number(c))", "reals",
+          "number(c) is not None and number(c) > 0 and r.type.dims == (*s.type.dims, 1, 1, 1)"),
     Axiom("conv-relu", "conv2d_relu(x, w, *b, **a) == relu(conv2d(x, w, *b, **a))"),
     Axiom("matmul-silu", "matmul_silu(a, b) == silu(matmul(a, b))"),
     Axiom("matmul-bias-silu", "matmul_silu(a, b, c) == silu(add(matmul(a, b), c))"),
@@ -191,6 +201,7 @@ BY_PASS: dict[str, tuple[str, ...]] = {
         "pow-half", "pow-minus-half", "pow-minus-one", "one-over", "one-over-root", "sigmoid", "silu-product",
         "silu-quotient", "relu", "softmax", "add-commutes", "mul-commutes",
     ),
+    "fold_batch_norm": ("conv-batch-norm", "conv-bias-batch-norm"),
     "fuse_conv_relu": ("conv-bias", "conv-relu"),
     "fuse_gemm_bias_silu": ("matmul-silu", "matmul-bias-silu", "add-commutes"),
     "fuse_rms_norm": ("rms-norm", "rms-norm-quotient"),
