@@ -210,6 +210,9 @@ def test_a_kernel_in_place_reads_what_was_there_before() -> None:
     in_place = ADD.replace('%8 = "tt.splat"(%arg2)', '%8 = "tt.splat"(%arg0)')
     (out,) = evaluate(raise_kernel(in_place).graph, {"arg0": np.ones(1000, "f4"), "arg1": np.ones(1000, "f4")}, {})
     assert out.tolist() == [2.0] * 1000
+    twice = parse_launch(f"launch({VECTOR}, {VECTOR}, {VECTOR}, 1000) grid(4, 2)")
+    with pytest.raises(UnimportableError, match="what other programs may be loading"):
+        raise_kernel(in_place, launch=twice)
     shifted = in_place.replace('"tt.addptr"(%10, %5)', '"tt.addptr"(%10, %3)')
     with pytest.raises(UnimportableError, match="what other programs may be loading"):
         raise_kernel(shifted)

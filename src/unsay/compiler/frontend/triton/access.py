@@ -40,13 +40,24 @@ def store(kernel: Kernel, op: Op, operands: list[Abstract]) -> tuple[Abstract, .
         raise RefusalError("stores under a mask computed from data")
     if parameter in kernel.stored:
         raise RefusalError(f"stores to parameter {parameter} more than once")
-    if kernel.reads.get(parameter, {pointer.offset}) != {pointer.offset}:
-        raise RefusalError(f"stores to parameter {parameter} what other programs may be loading")
+    _check_in_place(kernel, pointer)
     kernel.programs.check_each_once(pointer.offset.symbols)
     terms = [*(mask.terms if mask else ()), *kernel.guards]
     data = kernel.data(value, dtype_of(op.operands[1].type))
     kernel.stored[parameter] = memory.store(kernel.tiles, kernel.tensor(parameter), pointer, terms, data)
     return ()
+
+
+def _check_in_place(kernel: Kernel, pointer: Pointer) -> None:
+    """What is loaded from the parameter is what this program and iteration alone will overwrite."""
+    loaded = kernel.reads.get(pointer.parameter)
+    if loaded is None:
+        return
+    symbols = pointer.offset.symbols
+    if loaded != {pointer.offset} or not kernel.programs.are_told_apart(symbols):
+        raise RefusalError(f"stores to parameter {pointer.parameter} what other programs may be loading")
+    if not set(kernel.iterations) <= set(symbols):
+        raise RefusalError(f"stores to parameter {pointer.parameter} what the next iteration loads")
 
 
 def _split(operands: Sequence[Abstract]) -> tuple[Pointer, Abstract | None, Abstract | None]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from unsay.compiler.frontend.triton.affine import Affine
+from unsay.compiler.frontend.triton.affine import Affine, Symbol
 from unsay.compiler.frontend.triton.folds import REDUCTIONS, contract
 from unsay.compiler.frontend.triton.launch import Launch
 from unsay.compiler.frontend.triton.programs import Programs
@@ -48,6 +48,7 @@ class Kernel:
         self.functions = functions
         self.env: dict[Value, Abstract] = {}
         self.guards: list[Affine] = []
+        self.iterations: list[Symbol] = []
         self.reads: dict[int, set[Affine]] = {}
         self._handlers = handlers
         self._launch = launch
@@ -105,13 +106,15 @@ class Kernel:
         return self._num_symbols
 
     @contextmanager
-    def guarded(self, terms: Sequence[Affine]) -> Generator[None]:
-        """What holds in the body of a loop: loads and stores happen only where every term is >= 0."""
-        self.guards.extend(terms)
+    def iterating(self, iteration: Symbol, guards: Sequence[Affine]) -> Generator[None]:
+        """In the body of a loop: loads and stores happen only where every guard is >= 0."""
+        before = len(self.guards), len(self.iterations)
+        self.guards.extend(guards)
+        self.iterations.extend([iteration] if iteration.extent > 1 else [])
         try:
             yield
         finally:
-            del self.guards[len(self.guards) - len(terms) :]
+            del self.guards[before[0] :], self.iterations[before[1] :]
 
     @contextmanager
     def entered(self, op: Op) -> Generator[None]:

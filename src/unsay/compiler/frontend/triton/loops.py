@@ -36,7 +36,7 @@ def loop(kernel: Kernel, op: Op, operands: list[Abstract]) -> tuple[Abstract, ..
         return tuple(operands[3:])
     iteration = Symbol("loop", kernel.new_index(), count)
     position = low + of(iteration) * step.constant
-    with kernel.guarded([high - Affine(1) - position] if is_strided else []):
+    with kernel.iterating(iteration, [high - Affine(1) - position] if is_strided else []):
         return _iterate(kernel, op.blocks[0], operands[3:], iteration, position, is_strided)
 
 

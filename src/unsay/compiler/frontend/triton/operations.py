@@ -13,7 +13,7 @@ from unsay.compiler.frontend.triton.affine import Affine, Symbol, axis
 from unsay.compiler.frontend.triton.folds import REDUCTIONS, reduce
 from unsay.compiler.frontend.triton.kernel import Handler, Kernel, dtype_of
 from unsay.compiler.frontend.triton.text import Dense, Op, Value
-from unsay.compiler.frontend.triton.tiles import RefusalError, Splat, Tile
+from unsay.compiler.frontend.triton.tiles import Data, RefusalError, Splat, Tile
 from unsay.compiler.frontend.triton.values import (
     Abstract,
     Accumulated,
@@ -112,19 +112,19 @@ def _cast(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
     return kernel.tiles.cast(kernel.all_data(op, operands)[0], wanted)
 
 
-def _function(kind: str, before: float = 1.0, after: float = 1.0) -> Handler:
-    """after * kind(before * x): exp2 is exp(x * ln 2)."""
+def _scaled(kind: str, before: float, after: float) -> Handler:
+    """after * kind(before * x): exp2(x) is exp(x * ln 2), log2(x) is ln(x) / ln 2."""
 
     def handle(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
-        x, *more = kernel.all_data(op, operands) if before != 1.0 or after != 1.0 else (None,)
-        if x is None:
-            return kernel.apply(kind, op, operands)
-        dtype = x.dtype
-        x = kernel.tiles.apply("mul", x, Splat(before, dtype)) if before != 1.0 else x
-        y = kernel.tiles.apply(kind, x, *more)
-        return kernel.tiles.apply("mul", y, Splat(after, dtype)) if after != 1.0 else y
+        (x,) = kernel.all_data(op, operands)
+        y = kernel.tiles.apply(kind, _times(kernel, x, before))
+        return _times(kernel, y, after)
 
     return handle
+
+
+def _times(kernel: Kernel, x: Data, factor: float) -> Data:
+    return x if factor == 1.0 else kernel.tiles.apply("mul", x, Splat(factor, x.dtype))
 
 
 def _fma(kernel: Kernel, op: Op, operands: list[Abstract]) -> Abstract:
@@ -249,8 +249,8 @@ OPERATIONS: dict[str, Handler] = {
     "arith.ori": integers.disjunction,
     "arith.xori": integers.exclusive,
     "arith.select": access.select,
-    "math.exp2": _function("exp", before=math.log(2)),
-    "math.log2": _function("log", after=1 / math.log(2)),
+    "math.exp2": _scaled("exp", math.log(2), 1.0),
+    "math.log2": _scaled("log", 1.0, 1 / math.log(2)),
     "math.fma": _fma,
     "math.ceil": _ceil,
     **dict.fromkeys(_CASTS, _cast),

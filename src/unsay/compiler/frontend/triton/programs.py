@@ -43,11 +43,20 @@ class Programs:
         used = [symbol for symbol in symbols if symbol in self._values]
         if all(symbol.kind == "program" for symbol in used):
             return
-        code = np.zeros(prod(self.grid), np.int64)
-        for symbol in used:
-            code = code * symbol.extent + self._values[symbol]
-        if len(np.unique(code)) != prod(symbol.extent for symbol in used):
+        if len(np.unique(self._codes(used))) != prod(symbol.extent for symbol in used):
             raise RefusalError("programs do not reach every part of what is stored")
+
+    def are_told_apart(self, symbols: Iterable[Symbol]) -> bool:
+        """Whether no two programs take the same combination of these symbols."""
+        return len(np.unique(self._codes(symbols))) == prod(self.grid)
+
+    def _codes(self, symbols: Iterable[Symbol]) -> Ints:
+        """A number for each program, equal where these symbols are."""
+        code = np.zeros(prod(self.grid), np.int64)
+        for symbol in symbols:
+            if symbol in self._values:
+                code = code * symbol.extent + self._values[symbol]
+        return code
 
     def _evaluate(self, argument: Affine) -> Ints | int:
         return argument.constant + sum(coefficient * self._values[symbol] for symbol, coefficient in argument.terms)
