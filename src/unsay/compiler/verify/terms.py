@@ -25,6 +25,7 @@ from unsay.compiler.dialect.verifier import REMARK
 from unsay.compiler.ir.core import AttributeValue, Graph, Operation, Value
 from unsay.compiler.ir.types import ROW, TensorType, paired_head_dim
 from unsay.compiler.verify.spec import Level
+from unsay.errors import IrError
 from unsay.isa.formats import DType
 
 
@@ -262,8 +263,8 @@ class _Reading:
             return [self._weight(operation)]
         if operation.kind == "attention":
             operands = [self._attended_cache(operation, operands), *operands]
-        else:
-            assert BY_NAME[operation.kind].pure, f"{operation.kind} has an effect that terms do not know"
+        elif not BY_NAME[operation.kind].pure:
+            raise IrError(f"{operation.kind} has an effect that T1 does not know", *operation.location)
         return [self._terms.of_symbol(symbol, operands) for symbol in self._terms.symbols(operation)]
 
     def _weight(self, operation: Operation) -> Term:
