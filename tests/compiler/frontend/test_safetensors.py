@@ -70,7 +70,7 @@ HOSTILE: dict[str, bytes] = {
     "negative size": file_bytes({"t": entry(shape=[-1, -2])}),
     "size 0": file_bytes({"t": entry(shape=[0], offsets=[0, 0])}, b""),
     "9 dims": file_bytes({"t": entry(shape=[1] * 8 + [2])}),
-    "a million dims": file_bytes({"t": entry(shape=[1] * 1_000_000)}),
+    "100000 dims": file_bytes({"t": entry(shape=[1] * 100_000)}),
     "one offset": file_bytes({"t": entry(offsets=[8])}),
     "three offsets": file_bytes({"t": entry(offsets=[0, 4, 8])}),
     "offsets reversed": file_bytes({"t": entry(offsets=[8, 0])}),
@@ -116,7 +116,7 @@ def test_a_hostile_file_is_refused_for_little_work(tmp_path: Path, name: str) ->
 
 def test_the_package_refuses_the_same_files_but_for_limits_of_our_own(tmp_path: Path) -> None:
     """What is hostile here is no valid file that we merely do not read."""
-    ours = {"fp8", "size 0", "9 dims", "a million dims", "4097 tensors", "name of 257 characters", "empty name"}
+    ours = {"fp8", "size 0", "9 dims", "100000 dims", "4097 tensors", "name of 257 characters", "empty name"}
     ours |= {"a tensor twice", "shape of bools", "header of 4 MiB and a byte", "entry with more"}
     path, taken = tmp_path / "hostile.safetensors", set()
     for name, content in HOSTILE.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,9 @@ from unsay.compiler.ir.core import Graph
 
 logging.getLogger("torch.__trace").setLevel(logging.WARNING)
 """Otherwise torch writes down every step of an export wherever a handler takes everything, as pytest's does."""
+
+gc.freeze()
+"""A million objects of two libraries that the collector need not look at again and again."""
 
 KINDS = ("llama", "qwen2", "mistral")
 CONTEXT = 128
