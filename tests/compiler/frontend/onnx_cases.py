@@ -64,7 +64,7 @@ def i(*numbers: int) -> Array:
 
 def one(kind: str, *arrays: Array, opset: int = 20, dims: Mapping[int, str] | None = None, **attributes: Any) -> Case:
     """One node on inputs x, y, z."""
-    inputs = dict(zip("xyz", arrays, strict=False))
+    inputs = dict(zip("xyzp", arrays, strict=False))
     return Case([(kind, " ".join(inputs), "out", attributes)], inputs, {}, opset, dims or {})
 
 
@@ -179,6 +179,11 @@ CASES: dict[str, Case] = {
     "Attention": one("Attention", f(2, 4, 3, 8), f(2, 2, 5, 8), f(2, 2, 5, 6), opset=23, scale=0.3),
     "Attention causal": one("Attention", f(2, 3, 16), f(2, 3, 8), f(2, 3, 8), opset=23, is_causal=1,
                             q_num_heads=4, kv_num_heads=2),
+    "RotaryEmbedding": one("RotaryEmbedding", f(2, 3, 5, 8), f(2, 5, 4), f(2, 5, 4), opset=23),
+    "RotaryEmbedding by position": one("RotaryEmbedding", f(2, 5, 24), f(9, 4), f(9, 4), _random.integers(0, 9, (2, 5)),
+                                       opset=23, num_heads=3, interleaved=1),
+    "RotaryEmbedding in part": one("RotaryEmbedding", f(2, 3, 5, 8), f(2, 5, 2), f(2, 5, 2), opset=23,
+                                   rotary_embedding_dim=4),
     "sizes as numbers": Case(
         [("Shape", "x", "s", {}), ("Gather", "s one", "n", {}), ("Cast", "n", "c", {"to": TensorProto.FLOAT}),
          ("ReduceSum", "x one", "sum", {}), ("Div", "sum c", "out", {})],

@@ -316,6 +316,13 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % max(rank, 1)
 
 
+def fixed(sizes: list[AnySize]) -> tuple[int, ...]:
+    """Sizes that must be numbers."""
+    if not all(isinstance(size, int) for size in sizes):
+        raise RefusalError(f"sizes {sizes} that must be numbers")
+    return tuple(sizes)  # pyright: ignore[reportReturnType]
+
+
 def number_of(item: Item) -> float | None:
     """The number an item in hand is, None if it is none, or not one."""
     if not isinstance(item, Known) or item.array.size != 1 or item.dtype is DType.BF16:

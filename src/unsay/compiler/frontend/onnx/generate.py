@@ -12,7 +12,7 @@ from typing import Any
 
 from unsay.compiler.dialect import ops, verifier
 from unsay.compiler.frontend.imported import Imported
-from unsay.compiler.frontend.onnx import arithmetic, neural, shaping
+from unsay.compiler.frontend.onnx import arithmetic, attention, neural, shaping
 from unsay.compiler.frontend.onnx.builder import Builder, Call, Item, known, spell
 from unsay.compiler.frontend.onnx.fold import fold
 from unsay.compiler.frontend.onnx.normalise import Program, where
@@ -23,7 +23,7 @@ from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.types import TensorType
 from unsay.errors import IrError, ModelFileError, RequestError, UnimportableError, UnsupportedError
 
-RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **neural.RULES}
+RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **neural.RULES, **attention.RULES}
 
 ATTRIBUTES: Mapping[str, frozenset[str]] = {kind: rule.attributes for kind, rule in RULES.items()}
 """The attributes each rule reads, for normalise.py."""

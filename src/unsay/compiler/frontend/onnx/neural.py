@@ -1,12 +1,10 @@
-"""Rules for ONNX operators of neural networks: products, convolutions, pools, norms, attention."""
+"""Rules for ONNX operators of neural networks: products, convolutions, pools, norms."""
 
 from __future__ import annotations
 
-import math
-
-from unsay.compiler.frontend.onnx.builder import Builder, Call, axis_of
+from unsay.compiler.frontend.onnx.builder import Builder, Call, axis_of, fixed
 from unsay.compiler.frontend.onnx.rule import Rule, Run, rule
-from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError
+from unsay.compiler.frontend.onnx.sizes import RefusalError
 from unsay.compiler.ir.core import Value
 from unsay.isa.formats import DType
 
@@ -56,7 +54,7 @@ def _conv(call: Call) -> Value:
         raise RefusalError(f"a convolution over {sides} dimensions; 1 and 2 are supported")
     if len(call.shape(1)) != sides + 2:
         raise RefusalError(f"a kernel of {len(call.shape(1))} dimensions for data of {sides + 2}")
-    kernel = call.ints("kernel_shape", _fixed(call.shape(1)[2:]))
+    kernel = call.ints("kernel_shape", fixed(call.shape(1)[2:]))
     strides, dilations = call.ints("strides", (1,) * sides), call.ints("dilations", (1,) * sides)
     pads = _pads(call, kernel, strides, dilations)
     if sides == 1:
@@ -71,12 +69,6 @@ def _conv(call: Call) -> Value:
     y = b.emit("conv2d", x, w, *biases, strides=strides, pads=pads, dilations=dilations, groups=groups)
     made = call.sizes_of(y)
     return y if sides == 2 else b.reshape(y, [*made[:2], made[3]])
-
-
-def _fixed(sizes: list[AnySize]) -> tuple[int, ...]:
-    if not all(isinstance(size, int) for size in sizes):
-        raise RefusalError(f"a kernel of {sizes}")
-    return tuple(sizes)  # pyright: ignore[reportReturnType]
 
 
 def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
@@ -95,7 +87,7 @@ def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilatio
         raise RefusalError(f"attribute auto_pad = {mode[:40]!r}")
     pairs = [
         _same(size, *window, mode == "SAME_UPPER")
-        for size, window in zip(_fixed(call.shape(0)[2:]), zip(kernel, strides, dilations, strict=True), strict=True)
+        for size, window in zip(fixed(call.shape(0)[2:]), zip(kernel, strides, dilations, strict=True), strict=True)
     ]
     return (*(before for before, _ in pairs), *(after for _, after in pairs))
 
@@ -151,7 +143,7 @@ def _pool(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]
     if len(pads) != 4 or min(strides) < 1:
         raise RefusalError(f"strides {strides} and pads {pads}")
     if call.flag("ceil_mode"):
-        for side, size in enumerate(_fixed(call.shape(0)[2:])):
+        for side, size in enumerate(fixed(call.shape(0)[2:])):
             pads[side + 2] += _ceil_pad(size + pads[side], pads[side + 2], kernel[side], strides[side])
     _have_windows(call.builder, call.value(0), kernel, tuple(pads), (1, 1))
     return kernel, strides, tuple(pads)
@@ -214,58 +206,6 @@ def _normed(b: Builder, x: Value, axes: tuple[int, ...], eps: float) -> Value:
     return b.emit("mul", x, b.emit("rsqrt", b.emit("add", square, b.number(eps, x))))
 
 
-def _attention(call: Call) -> tuple[Value, ...]:
-    """softmax(scale * q k^T + mask) v; heads of k and v are repeated for the groups of q"""
-    b = call.builder
-    if any(call.has(index) for index in (4, 5, 6)):
-        raise RefusalError("inputs past_key, past_value and nonpad_kv_seqlen")
-    if call.float("softcap", 0.0) or call.int("qk_matmul_output_mode", 0) or call.int("softmax_precision", 1) != 1:
-        raise RefusalError("attributes softcap, qk_matmul_output_mode and softmax_precision must be left out")
-    is_flat = len(call.shape(0)) == 3
-    heads = call.int("q_num_heads", 0), call.int("kv_num_heads", 0)
-    q, k, v = (_heads(call, index, heads[index > 0]) for index in range(3))
-    k, v = (_repeated(call, x, call.sizes_of(q)[1]) for x in (k, v))
-    width = _fixed(call.sizes_of(q)[3:])[0]
-    mask = [_mask(call, call.sizes_of(q)[2], call.sizes_of(k)[2])] if call.has(3) or call.flag("is_causal") else []
-    y = b.emit("sdpa", q, k, v, *mask, scale=call.float("scale", 1 / math.sqrt(width)))
-    if not is_flat:
-        return (y,)
-    batch, num_heads, rows, columns = call.sizes_of(y)
-    return (b.reshape(b.emit("transpose", y, perm=(0, 2, 1, 3)), [batch, rows, num_heads * columns]),)
-
-
-def _heads(call: Call, index: int, heads: int) -> Value:
-    """[B, T, H*D] -> [B, H, T, D]; four dimensions are that already"""
-    b, sizes = call.builder, call.shape(index)
-    if len(sizes) == 4:
-        return call.value(index)
-    if len(sizes) != 3 or heads < 1:
-        raise RefusalError(f"input {index} of {len(sizes)} dimensions and {heads} heads")
-    return b.emit("transpose", b.reshape(call.value(index), [*sizes[:2], heads, sizes[2] // heads]), perm=(0, 2, 1, 3))
-
-
-def _repeated(call: Call, x: Value, heads: AnySize) -> Value:
-    """Each head as often as the groups of q need it."""
-    b, (batch, own, rows, columns) = call.builder, call.sizes_of(x)
-    if own == heads:
-        return x
-    whole = b.broadcast(b.reshape(x, [batch, own, 1, rows, columns]), [batch, own, heads // own, rows, columns])
-    return b.reshape(whole, [batch, heads, rows, columns])
-
-
-def _mask(call: Call, rows: AnySize, columns: AnySize) -> Value:
-    b = call.builder
-    if not call.flag("is_causal"):
-        return call.value(3)
-    causal = b.emit("less_equal", b.iota([rows, columns], 1), b.iota([rows, columns], 0))
-    if not call.has(3):
-        return causal
-    given = call.value(3)
-    if given.type.dtype is DType.BOOL:
-        return b.emit("and", given, causal)
-    return b.emit("select", causal, given, b.number(-math.inf, given))
-
-
 _WINDOW = ("auto_pad", "kernel_shape", "pads", "strides", "dilations")
 
 RULES: dict[str, Rule] = {
@@ -279,8 +219,4 @@ RULES: dict[str, Rule] = {
     "BatchNormalization": rule(_batch_norm, 5, "epsilon", "momentum", "training_mode", "spatial"),
     "LayerNormalization": rule(_layer_norm, (2, 3), "axis", "epsilon", "stash_type"),
     "RMSNormalization": rule(_rms_norm, 2, "axis", "epsilon", "stash_type"),
-    "Attention": rule(
-        _attention, (3, 7), "is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap",
-        "softmax_precision",
-    ),
 }  # fmt: skip
