@@ -75,7 +75,7 @@ def test_the_passes_of_a_model_and_its_program_are_verified(
         return [Obligation(f"{target}: {[*program][-1].row.name}", "T4", "none", lambda: Result(Status.PROVED))]
 
     monkeypatch.setattr(kernels, "model_obligations", of_program)
-    code, rows = _rows(capsys, tiny_path, "--instructions", "x86-64-v3")
+    code, rows = _rows(capsys, tiny_path, "--target", "x86-64-v3")
     assert code == 0, [row for row in rows if row["status"] != "proved"]
     assert [row["obligation"] for row in rows if row["tier"] == "T1"] == [step.name for step in PIPELINE]
     assert [row["tier"] for row in rows[:2]] == ["T0", "T0"]

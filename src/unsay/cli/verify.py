@@ -42,9 +42,9 @@ class Row:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("target", nargs="?", metavar="FILE|MODEL", help="a .llmir file, a known model, or its path")
+    parser.add_argument("subject", nargs="?", metavar="FILE|MODEL", help="a .llmir file, a known model, or its path")
     parser.add_argument("--pass", dest="passes", action="append", metavar="P", help="only this pass; repeatable")
-    parser.add_argument("--instructions", metavar="T", help="instruction set of the program (default: of this CPU)")
+    parser.add_argument("--target", metavar="T", help="instruction set of the program (default: of this CPU)")
     add_json_option(parser)
 
 
@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
-    if args.target is None:
+    if args.subject is None:
         yield from _decided(_independent(args.passes))
-    elif args.target.endswith(".llmir"):
-        path = Path(args.target)
+    elif args.subject.endswith(".llmir"):
+        path = Path(args.subject)
         graph = read_graph(path)
         try:
             yield from _decided(_sizes(graph))
@@ -99,7 +99,7 @@ def _model(args: argparse.Namespace) -> Iterator[Row]:
     from unsay.runtime.cpu import best_target
 
     with progress_bars() as progress:
-        loaded = load(hub.resolve(args.target, progress))
+        loaded = load(hub.resolve(args.subject, progress))
     graph = to_graph(loaded)
     if not args.passes:
         yield from _decided(_sizes(graph))
@@ -107,7 +107,7 @@ def _model(args: argparse.Namespace) -> Iterator[Row]:
     yield from (row for row in _passes(graph, ["step"]) if row.obligation in known or not known)
     if not args.passes:
         lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
-        target = args.instructions or best_target()
+        target = args.target or best_target()
         yield from _decided(model_obligations(lowered.program, loaded.spec, target, lowered.arena_bytes))
 
 
