@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsay.compiler.frontend.onnx.builder import Builder, Call, Item, axis_of, number_of
+from unsay.compiler.frontend.onnx.builder import Builder, Item, number_of
+from unsay.compiler.frontend.onnx.call import Call, axis_of
 from unsay.compiler.frontend.onnx.rule import Rule, Run, rule
 from unsay.compiler.frontend.onnx.sizes import RefusalError, product
 from unsay.compiler.ir.core import Value

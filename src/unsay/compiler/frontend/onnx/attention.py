@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from unsay.compiler.frontend.onnx.builder import Call, fixed
+from unsay.compiler.frontend.onnx.call import Call, fixed
 from unsay.compiler.frontend.onnx.rule import Rule, rule
 from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError
 from unsay.compiler.ir.core import Value

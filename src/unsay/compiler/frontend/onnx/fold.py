@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.compiler.frontend.onnx.builder import Call, Known, axis_of
+from unsay.compiler.frontend.onnx.builder import Known
+from unsay.compiler.frontend.onnx.call import Call, axis_of
 from unsay.compiler.frontend.onnx.parse import Tensor
 from unsay.compiler.frontend.onnx.sizes import RefusalError, Size
 from unsay.compiler.frontend.onnx.tensors import NUMPY

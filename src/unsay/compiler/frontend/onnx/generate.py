@@ -13,7 +13,8 @@ from typing import Any
 from unsay.compiler.dialect import ops, verifier
 from unsay.compiler.frontend.imported import Imported
 from unsay.compiler.frontend.onnx import arithmetic, attention, neural, shaping
-from unsay.compiler.frontend.onnx.builder import Builder, Call, Item, known, spell
+from unsay.compiler.frontend.onnx.builder import Builder, Item, known, spell
+from unsay.compiler.frontend.onnx.call import Call
 from unsay.compiler.frontend.onnx.fold import fold
 from unsay.compiler.frontend.onnx.normalise import Program, where
 from unsay.compiler.frontend.onnx.parse import Node, Port

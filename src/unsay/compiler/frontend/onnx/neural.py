@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from unsay.compiler.frontend.onnx.builder import Builder, Call, axis_of, fixed
+from unsay.compiler.frontend.onnx.builder import Builder
+from unsay.compiler.frontend.onnx.call import Call, axis_of, fixed
 from unsay.compiler.frontend.onnx.rule import Rule, Run, rule
 from unsay.compiler.frontend.onnx.sizes import RefusalError
 from unsay.compiler.ir.core import Value

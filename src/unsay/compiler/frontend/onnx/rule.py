@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from unsay.compiler.frontend.onnx.builder import Call, Item
+from unsay.compiler.frontend.onnx.builder import Item
+from unsay.compiler.frontend.onnx.call import Call
 
 Run: TypeAlias = Callable[[Call], Item | tuple[Item, ...]]
 

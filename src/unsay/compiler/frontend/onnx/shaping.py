@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsay.compiler.frontend.onnx.builder import Call, Item, Known, axis_of, known_sizes
+from unsay.compiler.frontend.onnx.builder import Item, Known, known_sizes
+from unsay.compiler.frontend.onnx.call import Call, axis_of
 from unsay.compiler.frontend.onnx.fold import fill
 from unsay.compiler.frontend.onnx.rule import Rule, rule
 from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError, Size, always_equal, product
