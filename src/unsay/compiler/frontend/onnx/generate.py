@@ -1,8 +1,8 @@
 """Third stage: a program of ONNX nodes as LLMIR.
 
-Each node goes three ways: its operands are all in hand and small, so it is computed here (fold.py); it has a rule
-(arithmetic.py, shaping.py, neural.py) that adds operations; or it is a problem. All problems are collected: a node that
-reads what a problem would have made is left out, and UnimportableError lists every one.
+Each node goes one of three ways. Its operands are all in hand and small: it is computed here (fold.py). It has a rule
+(arithmetic.py, shaping.py, indexing.py, neural.py, attention.py): the rule adds operations. Or it is a problem: all are
+collected, what reads what a problem would have made is left out, and UnimportableError lists every one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from unsay.compiler.dialect import ops, verifier
 from unsay.compiler.frontend.imported import Imported
-from unsay.compiler.frontend.onnx import arithmetic, attention, neural, shaping
+from unsay.compiler.frontend.onnx import arithmetic, attention, indexing, neural, shaping
 from unsay.compiler.frontend.onnx.builder import Builder, Item, known, spell
 from unsay.compiler.frontend.onnx.call import Call
 from unsay.compiler.frontend.onnx.fold import fold
@@ -24,7 +24,7 @@ from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.types import TensorType
 from unsay.errors import IrError, ModelFileError, RequestError, UnimportableError, UnsupportedError
 
-RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **neural.RULES, **attention.RULES}
+RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **indexing.RULES, **neural.RULES, **attention.RULES}
 
 ATTRIBUTES: Mapping[str, frozenset[str]] = {kind: rule.attributes for kind, rule in RULES.items()}
 """The attributes each rule reads, for normalise.py."""
