@@ -136,9 +136,12 @@ class Frame:
         body, leave = branch.detail
         begin = next(o for o, label in zip(phi.operands, phi.detail, strict=True) if label == came_from)
         latch = next(label for label in phi.detail if label != came_from)
-        step = self.function.blocks[latch][0].operands[1]
+        following = self.function.blocks[latch][0]
+        counts = (following.op, following.operands[0].text, test.op, *test.detail, test.operands[0].text)
+        if counts != ("add", phi.result, "icmp", "slt", phi.result) or phi.result is None:
+            raise KernelTextError(f"{self.name}: {head} does not count up to a limit: {' '.join(map(str, counts))}")
+        step = following.operands[1]
         loop = self._iteration(head, self.index(begin), self.index(test.operands[1]), self.index(step))
-        assert phi.result
         self.names[phi.result] = loop.index
         slots = self._slots_written(body, leave)
         self._forget(slots, loop.start, loop.before, f"{head}.start")

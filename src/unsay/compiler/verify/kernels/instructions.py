@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from unsay.compiler.verify.kernels import lanes
 from unsay.compiler.verify.kernels.affine import Affine
 from unsay.compiler.verify.kernels.lanes import Lane
+from unsay.compiler.verify.kernels.text import KernelTextError
 from unsay.compiler.verify.kernels.values import (
     OPAQUE,
     Opaque,
@@ -120,7 +121,8 @@ def _bits_of(lane: Lane) -> Term:
 
 def _bytes(lane: Scalar) -> tuple[Lane, ...]:
     """The four bytes of a word, lowest first."""
-    assert isinstance(lane, Lane), lane
+    if not isinstance(lane, Lane):
+        raise KernelTextError("a lane without a value is read")
     if lane.parts is not None:
         return lane.parts
     return tuple(lanes.byte(z3.Extract(8 * i + 7, 8 * i, lane.term)) for i in range(4))

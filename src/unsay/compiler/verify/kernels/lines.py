@@ -95,7 +95,7 @@ def _insert(frame: Frame, line: Line) -> Value:
     vector, scalar, _ = line.operands
     assert vector.text == "poison", line
     value = frame.value(scalar)
-    return OPAQUE if isinstance(value, Opaque | Vector) else Vector((value,) * lanes_of(line.type))
+    return OPAQUE if isinstance(value, Opaque | Vector) else Vector((value, *(OPAQUE,) * (lanes_of(line.type) - 1)))
 
 
 def _shuffle(frame: Frame, line: Line) -> Value:

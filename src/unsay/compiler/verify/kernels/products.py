@@ -30,8 +30,8 @@ from unsay.compiler.verify.kernels.affine import Affine, of
 from unsay.compiler.verify.kernels.equality import same
 from unsay.compiler.verify.kernels.lanes import Lane
 from unsay.compiler.verify.kernels.machine import Loop, Machine
-from unsay.compiler.verify.kernels.text import FunctionText, functions
-from unsay.compiler.verify.kernels.values import Pointer, Scalar, Value, Vector, call, f32
+from unsay.compiler.verify.kernels.text import FunctionText, KernelTextError, functions
+from unsay.compiler.verify.kernels.values import Opaque, Pointer, Scalar, Value, Vector, call, f32
 from unsay.compiler.verify.obligation import NotProvedError, Result, Status, all_of
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes
@@ -185,7 +185,7 @@ class _Claim:
             lane = (offset - start.constant) // 4
             if isinstance(cell.value, Vector) and 0 <= lane < len(cell.value):
                 return cell.value[lane]
-        raise AssertionError(f"nothing is stored at sums[{offset}]")
+        raise NotProvedError(Result(Status.REFUTED, f"sums[{offset}]"), "nothing is stored at")
 
     def _induction(self, loop: Loop, slot: str, lane: int, place: int, row: int) -> Result:
         before, start, after = (_lane(values[slot], lane) for values in (loop.before, loop.start, loop.after))
@@ -243,5 +243,6 @@ def _dot(q: Sequence[Term], x: Sequence[Lane]) -> Term:
 
 
 def _lane(value: Value, lane: int) -> Term:
-    assert isinstance(value, Vector), value
+    if not isinstance(value, Vector) or isinstance(value[lane], Opaque):
+        raise KernelTextError("a lane without a value is summed")
     return value[lane]

@@ -135,4 +135,6 @@ def lanewise(operation: Callable[..., Scalar], *operands: Value) -> Value:
 def lanes_in(value: Value) -> tuple[Lane, ...]:
     """The lanes of a vector of integers."""
     assert isinstance(value, Vector), value
-    return tuple(lane for lane in value.lanes if isinstance(lane, Lane))
+    made = tuple(lane for lane in value.lanes if isinstance(lane, Lane))
+    assert len(made) == len(value), value
+    return made
