@@ -43,6 +43,8 @@ class Rewriter:
 
     def normal(self, term: Term) -> Term:
         """The term when no equation fits any part of it."""
+        if not self._axioms:
+            return term
         if term.number not in self._normal:
             for part in reachable([term], self._normal):
                 self._normal[part.number] = self._rewrite(part)

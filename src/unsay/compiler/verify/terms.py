@@ -216,6 +216,8 @@ class _Reading:
             operands = [self._load(operand) for operand in operation.operands]
             for value, term in zip(operation.results, self._results(operation, operands), strict=True):
                 self._views[value] = _View(_Memory(term), term)
+                self._meaning.values[value.name] = term
+            return
         for value in operation.results:
             self._meaning.values[value.name] = self._load(value)
 
