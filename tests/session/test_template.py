@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
+import resource
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +16,7 @@ from tests.session.vocabularies import tiny_spec
 from unsay.compiler.frontend.describe import vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.errors import RequestError, TemplateError
+from unsay.session.sandbox import Sandbox
 from unsay.session.template import MAX_TEMPLATE_BYTES, ChatTemplate, Span
 from unsay.session.tokenizer import Tokenizer
 
@@ -215,6 +220,62 @@ def test_a_template_that_had_to_be_ended_may_be_used_again() -> None:
     with pytest.raises(TemplateError, match="processor time"):
         chat.spans([user("hi")] * 60, False)
     assert joined(chat.spans([user("hi")] * 3, False)) == "8"
+
+
+WILD = "{% set x = 1 %}{% for m in messages %}{{ m.content }}.{% endfor %}"
+"""Runs in a process of its own."""
+
+
+def test_an_interrupt_from_the_terminal_reaches_no_template() -> None:
+    chat = template(WILD)
+    process = chat._runner._process
+    assert os.getpgid(process.pid) != os.getpgid(0)
+    assert joined(chat.spans([user("a")], False)) == "a."
+
+
+def test_an_answer_nobody_waited_for_is_not_that_of_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = template(WILD)
+
+    def stopped(self: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sandbox, "_read_line", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        chat.spans([user("secret")], False)
+    monkeypatch.undo()
+    assert joined(chat.spans([user("b")], False)) == "b."
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_has_a_process_of_its_own() -> None:
+    chat = template(WILD)
+    ours = chat._runner._process.pid
+    child = os.fork()
+    if child == 0:
+        right = joined(chat.spans([user("child")], False)) == "child." and chat._runner._process.pid != ours
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert joined(chat.spans([user("parent")], False)) == "parent."
+    assert chat._runner._process.pid == ours
+
+
+def test_descriptors_beyond_1024_do() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, hard), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1040)]
+    try:
+        assert joined(template.__wrapped__(WILD).spans([user("a")], False)) == "a."
+    finally:
+        for number in opened:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("executable", ["", "/nonexistent/python", "/bin/false", "/bin/echo"])
+def test_a_program_that_is_not_python_is_named(monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(TemplateError, match=re.escape(f"sys.executable, {executable!r}, is none")):
+        template.__wrapped__(WILD)
 
 
 @pytest.mark.parametrize("name", FATAL)

@@ -24,7 +24,7 @@ from enum import IntEnum
 
 
 class DType(IntEnum):
-    """Element types; the number is what a TENSOR instruction carries and is never reused. F64, I64, I8, BOOL: IR only."""
+    """Element types; the number is what a TENSOR instruction carries, never reused. F64, I64, I8, BOOL: IR only."""
 
     F32 = 0x00
     F16 = 0x01
