@@ -297,7 +297,7 @@ def test_namespaces_and_json_as_real_templates_use_them() -> None:
 
 def test_a_long_message_buys_no_fuel_to_overflow_the_stack() -> None:
     nest = "{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}" * 40
-    with pytest.raises(TemplateError, match="fuel|processor time"):
+    with pytest.raises(TemplateError, match=r"fuel|processor time"):
         template("{% set n = namespace(x=[]) %}" + nest + "{{ n.x }}").spans([user("x" * 2_000_000)], False)
 
 
