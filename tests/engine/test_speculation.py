@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.models import loaded
 from unsay import Model, SamplingParams, TokenEvent
 from unsay.core import Batch
 from unsay.engine.drafter import Drafter
 from unsay.engine.request import Request
+from unsay.errors import OutOfPagesError
 from unsay.session.textstream import TextStream
 from unsay.vm.context import Context
 
@@ -95,3 +98,23 @@ def test_a_session_answers_the_same_after_a_correction_with_the_dropped_tail_as_
         assert corrected() == speculating
     finally:
         model.engine._speculates = True
+
+
+@pytest.mark.parametrize("kv_tokens", [48, 64, 80])
+def test_guesses_that_find_no_pages_end_nothing(tiny_path: Path, kv_tokens: int) -> None:
+    def until_full(dropped: list[int] | None) -> list[TokenEvent]:
+        with loaded(tiny_path, kv_tokens=kv_tokens) as model:
+            context = Context(model.tree.root())
+            context.append(PROMPT[:20])
+            history = PROMPT[:20]
+            drafter = None if dropped is None else Drafter(history, dropped)
+            request = Request(context, PARAMS, history, len(history), frozenset(), 200, drafter)
+            events: list[TokenEvent] = []
+            with pytest.raises(OutOfPagesError):
+                events.extend(TextStream(model.engine, model.tokenizer, request))
+            context.release()
+            return events
+
+    plain = until_full(None)
+    assert len(plain) == kv_tokens - 20 + 1
+    assert until_full([event.token_id for event in plain] + PROMPT) == plain

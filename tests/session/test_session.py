@@ -682,3 +682,22 @@ def assert_is_fresh_in_little_room(model: Model, chat: Session) -> None:
     expected = chat.logits()
     chat.close()
     assert np.array_equal(model.logits(ids)[-1], expected)
+
+
+def test_a_signal_while_a_stream_begins_leaves_no_request_behind(
+    model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.user("say")
+    start = Session._start_stream
+
+    def interrupted(self: Session, run: object) -> TextStream:
+        assert self.interrupt(), "a signal handler runs in this thread"
+        return start(self, run)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "_start_stream", interrupted)
+    assert list(chat.stream(max_tokens=9)) == []
+    monkeypatch.undo()
+    assert model.engine.scheduler.requests == []
+    assert chat.finish == "interrupt"
+    chat.generate(max_tokens=9)
+    assert_is_fresh(model, chat)

@@ -77,7 +77,8 @@ class Scheduler:
         A request for which no pages are left ends with OutOfPagesError; the others go on.
         """
         with self.lock:
-            self.in_flight = [pair for pair in self._candidates() if self._reserve(*pair)]
+            reserved = [(request, self._reserve(request, share)) for request, share in self._candidates()]
+            self.in_flight = [(request, share) for request, share in reserved if share is not None]
             return tuple(request for request, _ in self.in_flight)
 
     def next_batch(self) -> Batch:
@@ -145,13 +146,16 @@ class Scheduler:
             room_for_rows -= share.num_rows
         return chosen
 
-    def _reserve(self, request: Request, share: Share) -> bool:
+    def _reserve(self, request: Request, share: Share) -> Share | None:
+        """The share with its pages: without guesses if there are none for them, None if there are none at all."""
         try:
             share.context.branch.reserve(share.size)
         except OutOfPagesError as error:
+            if share.guesses:
+                return self._reserve(request, Share(share.context, share.num_tokens, 1))
             self._end(request, error)
-            return False
-        return True
+            return None
+        return share
 
     def _end(self, request: Request, error: UnsayError) -> None:
         """End a request with an error; its context stays as it is."""

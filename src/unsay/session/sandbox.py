@@ -14,6 +14,8 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -24,6 +26,7 @@ _MOST_S = 30.0
 """For an answer, on a machine however busy: what the process may use of the processor is bounded in it."""
 
 _CHUNK_BYTES = 1 << 16
+_NO_PYTHON = "the chat template runs in a Python of its own, and sys.executable, {!r}, is none: {}"
 
 
 class Sandbox:
@@ -36,24 +39,54 @@ class Sandbox:
         self._source = source
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        with self._lock:
+        self._owner = 0
+        with self._lock, self._in_step():
             self._start()
 
     def render(self, values: dict[str, Any]) -> str:
         """What `template_program.render` makes of the values."""
-        with self._lock:
-            if self._process is None:
+        with self._lock, self._in_step():
+            if self._process is None or self._owner != os.getpid():
                 self._start()
             return self._ask(values)
 
+    @contextmanager
+    def _in_step(self) -> Generator[None]:
+        """A question whose answer was not waited for ends the process: the next would get that answer."""
+        try:
+            yield
+        except TemplateError:
+            raise
+        except BaseException:
+            self._stop()
+            raise
+
     def _start(self) -> None:
-        command = [sys.executable, "-P", template_program.__file__]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        """In a session of its own, so that Ctrl-C in a terminal does not end it; a forked child has one of its own."""
+        command = [sys.executable or "", "-P", template_program.__file__]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TemplateError(_NO_PYTHON.format(command[0], error)) from None
+        self._owner = os.getpid()
         weakref.finalize(self, _end, self._process)
-        self._answer()
+        try:
+            self._answer()
+        except (TemplateError, ValueError) as error:
+            self._stop()
+            raise TemplateError(_NO_PYTHON.format(command[0], error)) from None
         self._ask(self._source)
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
 
     def _ask(self, question: object) -> str:
         process = self._running()
@@ -75,9 +108,10 @@ class Sandbox:
         out = self._running().stdout
         assert out is not None
         deadline, pieces = monotonic() + _MOST_S, [b""]
+        poll = select.poll()  # select() refuses descriptors from 1024 on
+        poll.register(out, select.POLLIN)
         while not pieces[-1].endswith(b"\n"):
-            readable, _, _ = select.select([out], [], [], max(0.0, deadline - monotonic()))
-            if not readable:
+            if not poll.poll(1e3 * max(0.0, deadline - monotonic())):
                 raise self._ended()
             pieces.append(os.read(out.fileno(), _CHUNK_BYTES))
             if not pieces[-1]:

@@ -186,6 +186,9 @@ class Session:
             if self._run is not run or self._place.finish is not None or run.num_left == 0:
                 return None
             stream = run.stream = run.stream or self._start_stream(run)
+            if self._run is not run:  # a signal handler has stopped the run while it began
+                self._withdraw(run)
+                return None
         event = stream.next()
         with self._lock:
             if event is None or self._run is not run or run.stream is not stream:
