@@ -4,8 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.compiler.ir.graphs import graphs
 from tests.compiler.shapes import SMOLLM2, TINY, TINY_QWEN2, tensor_types
+from tests.seen import seen
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.parser import parse
 from unsay.compiler.models import build_graph
@@ -177,3 +181,14 @@ def test_a_graph_of_which_nothing_is_seen_says_so():
     validator = Validator(graph, Level.TENSOR)
     validator.after_pass(Pass(cse), graph, 0)
     assert validator.proofs[-1].method == "nothing is seen"
+
+
+@settings(max_examples=25, deadline=None)
+@given(graph=graphs(), step=st.sampled_from(PIPELINE))
+def test_passes_are_proved_on_any_graph(graph: Graph, step: Pass):
+    """At level fused, since not every such graph may work in place."""
+    graph = seen(graph)
+    validator = Validator(graph, Level.FUSED)
+    count = step.run(graph)
+    validator.after_pass(replace(step, exit=Level.FUSED), graph, count)
+    validator.close()
