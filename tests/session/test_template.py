@@ -234,16 +234,16 @@ def test_an_interrupt_from_the_terminal_reaches_no_template() -> None:
 
 
 def test_an_answer_nobody_waited_for_is_not_that_of_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    chat = template(WILD)
+    sandbox = Sandbox(WILD)
 
     def stopped(self: object) -> bytes:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Sandbox, "_read_line", stopped)
     with pytest.raises(KeyboardInterrupt):
-        chat.spans([user("secret")], False)
+        sandbox.render({"fuel": 1000, "messages": [user("secret")]})
     monkeypatch.undo()
-    assert joined(chat.spans([user("b")], False)) == "b."
+    assert sandbox.render({"fuel": 1000, "messages": [user("b")]}) == "b."
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
