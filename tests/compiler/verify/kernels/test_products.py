@@ -57,6 +57,7 @@ def _mutant(dtype: str, x: str, old: str, new: str) -> Result:
         ("Q4_1", "Q8A", r"(icmp slt i64 %\S+), 2", r"\1, 1"),
         ("Q4_1", "Q8A", r"ptr %sums, i64 32", "ptr %sums, i64 0"),
         ("Q4_1", "Q8A", r"ptr %sums, i64 32", "ptr %sums, i64 64"),
+        ("Q4_1", "Q8A", r"(next = add nsw i64 %\S+), 1", r"\1, 2"),
         ("Q4_1", "Q8A", r"(mul i64 %block5.head.i), 32", r"\1, 36"),
         ("Q4_1", "Q8A", r"(fma.v8f32\(<8 x float> (%\w+), <8 x float>) %\w+", r"\1 \2"),
         ("Q8_0", "Q8A", r"(psign\.b\(<32 x i8> (%\w+), <32 x i8>) %\w+", r"\1 \2"),

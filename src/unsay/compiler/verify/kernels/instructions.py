@@ -164,7 +164,9 @@ def _sum(vector: Value) -> Value:
     return lanes.total_of(lanes_in(vector))
 
 
-def _magnitude(vector: Value, _is_poison: Value) -> Value:
+def _magnitude(vector: Value, least_is_poison: Value) -> Value:
+    if isinstance(least_is_poison, Opaque | Vector | Affine) or not z3.is_false(least_is_poison):
+        raise KernelTextError("abs that has no value for the least byte")
     return lanewise(lanes.magnitude, vector)
 
 

@@ -189,9 +189,8 @@ class _Claim:
 
     def _induction(self, loop: Loop, slot: str, lane: int, place: int, row: int) -> Result:
         before, start, after = (_lane(values[slot], lane) for values in (loop.before, loop.start, loop.after))
-        whole = loop.begin == Affine() and loop.end == Affine(self.product.width // QUANT_BLOCK)
-        if not whole:
-            return Result(Status.REFUTED, f"the loop runs over blocks {loop.begin}..{loop.end}")
+        if not loop.covers(self.product.width // QUANT_BLOCK, 1):
+            return Result(Status.REFUTED, f"the loop runs over blocks {loop.index} of {loop.begin}..{loop.end}")
         first = decide(before == f32(0.0))
         side = (self.token + place) * (self.product.width // QUANT_BLOCK * 4) + loop.index * 4
         wanted = self._expected(start, loop.index, side, row)

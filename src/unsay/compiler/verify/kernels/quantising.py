@@ -106,6 +106,8 @@ def prove_quantising(dtype: DType, text: str | None = None) -> Result:
     machine.define(thread.term() < threads.term())
     objects = [Pointer(what, Affine()) for what in ("args", "out", "x")]
     machine.run(name, objects[0], thread, threads, count, *objects[1:])
+    if not any(loop.covers(_WIDTH, QUANT_BLOCK) for loop in machine.loops):
+        return Result(Status.REFUTED, "no loop goes over all blocks of a row")
     return _Made(machine, dtype).prove()
 
 

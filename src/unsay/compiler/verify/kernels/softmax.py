@@ -196,8 +196,8 @@ def prove_emitted_merge(shape: Attention, text: str | None = None) -> Result:
 
 def _head(machine: Machine, shape: Attention, head: int, loop: Loop) -> Iterator[Result]:
     dim, group = shape.layout.head_dim, shape.group
-    if (loop.begin, loop.end) != (Affine(), Affine(dim)) or dim % ROW_GROUP:
-        yield Result(Status.REFUTED, f"head {head}: columns {loop.begin}..{loop.end} of {dim}")
+    if not loop.covers(dim, ROW_GROUP) or dim % ROW_GROUP:
+        yield Result(Status.REFUTED, f"head {head}: columns {loop.index} of {loop.begin}..{loop.end}")
     top_at, total_at = Affine(4 * (group * dim + head)), Affine(4 * (group * (dim + 1) + head))
     made = machine.memory["state"]
     for lane in range(ROW_GROUP):

@@ -59,6 +59,10 @@ class Loop:
     end_values: dict[str, Value] = field(default_factory=dict[str, Value])
     touched: list[Touch] = field(default_factory=list["Touch"])
 
+    def covers(self, end: int, step: int) -> bool:
+        """Whether it goes over 0, step, 2 * step .. below `end`, all of them."""
+        return (self.begin, self.end) == (Affine(), Affine(end)) and self.index == of(self.symbol) * step
+
     def pairs(self) -> Iterator[tuple[Touch, Touch]]:
         """(load, store) of one object in an iteration."""
         for load, store in itertools.product(self.touched, self.touched):
