@@ -40,17 +40,21 @@ _STRINGS = {
 
 @dataclass(frozen=True, slots=True)
 class WrongPass:
-    """A pass by its changed source; `line` is where it was changed."""
+    """A change to the source of a pass: of the node at a place of the walk over its tree, on a line."""
 
     name: str
     line: int
+    place: int
+    change: Callable[[ast.AST], None]
     source: ast.Module
     module: ModuleType
 
     def load(self, step: Pass) -> Callable[[Graph], int]:
         """The changed function."""
+        changed = copy.deepcopy(self.source)
+        self.change(list(ast.walk(changed))[self.place])
         names = {"__name__": self.module.__name__, "__file__": self.module.__file__}
-        exec(compile(ast.fix_missing_locations(self.source), f"<{self.module.__name__}>", "exec"), names)
+        exec(compile(ast.fix_missing_locations(changed), f"<{self.module.__name__}>", "exec"), names)
         return names[step.name]  # type: ignore[return-value]
 
 
@@ -60,9 +64,7 @@ def wrong_passes(step: Pass) -> Iterator[WrongPass]:
     tree = ast.parse(inspect.getsource(module))
     for place, node in enumerate(ast.walk(tree)):
         for name, change in _changes(node):
-            changed = copy.deepcopy(tree)
-            change(list(ast.walk(changed))[place])
-            yield WrongPass(name, getattr(node, "lineno", 0), changed, module)
+            yield WrongPass(name, getattr(node, "lineno", 0), place, change, tree, module)
 
 
 _Change = tuple[str, Callable[[ast.AST], None]]
