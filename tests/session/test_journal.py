@@ -109,3 +109,21 @@ def test_a_crash_loses_less_than_a_page_of_sampled_tokens(model: Model, log: Ses
 def test_a_session_the_log_does_not_have_is_said(model: Model, log: SessionLog) -> None:
     with pytest.raises(RequestError, match="no session"):
         model.restore(log, "nobody")
+
+
+@pytest.mark.parametrize("look", ["history", "diff", "fork"])
+def test_entries_made_by_looking_are_in_the_log(model: Model, log: SessionLog, look: str) -> None:
+    with model.session(params=PARAMS, log=log) as chat:
+        chat.user("say")
+        chat.generate(max_tokens=5)
+        made = getattr(chat, look)()
+        if look == "fork":
+            made.close()
+        chat.generate(max_tokens=5)
+        chat.rollback(to=8)
+        chat.undo(2)
+        chat.redo()
+        (logged,) = (logged for logged in log.sessions() if logged.id == chat._timeline._journal.session)
+        with model.restore(log, logged.id) as restored:
+            assert_same(model, restored, chat)
+            assert restored.history() == chat.history(), "with the text that a rollback dropped"

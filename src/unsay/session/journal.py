@@ -27,6 +27,7 @@ class Journal:
         self._log = log
         self._num_events = num_events
         self._length = 0
+        self._entered: int | None = None
 
     @classmethod
     def begin(cls, log: SessionLog, settings: dict[str, Any]) -> Journal:
@@ -43,15 +44,24 @@ class Journal:
         """The context becomes its first `kept` tokens and `ids`."""
         self._write(_event(verb, kept, ids, place))
         self._length = kept + len(ids)
+        self._entered = None
 
     def walk(self, verb: Verb, number: int, place: Place) -> None:
         """An undo or redo of `number` steps, or a checkout of that entry, to `place`."""
         self._write(Event(verb, number=number))
         self._length = place.length
+        self._entered = None
+
+    def entered(self, number: int) -> None:
+        """The answer so far is this entry; said in the log only if the answer goes on before another verb."""
+        self._entered = number
 
     def answer(self, ids: Sequence[int], place: Place, verb: Verb = Verb.ANSWER) -> None:
         """The answer has grown to `place`. ids: every token of the context."""
         if place.length > self._length or verb is Verb.INTERRUPT:
+            if self._entered is not None:
+                self._write(Event(Verb.CHECKOUT, number=self._entered))
+                self._entered = None
             self._write(_event(verb, self._length, ids[self._length : place.length], place))
             self._length = place.length
 
@@ -114,6 +124,8 @@ def _nodes(tree: KvTree, state: State) -> list[Node]:
     for number, (event, parent) in enumerate(state.entries):
         verb = event.verb.value if number or event.verb is Verb.FORK else "start"
         nodes.append(Node(number, None if parent is None else nodes[parent], verb, _place(event)))
+        if event.verb in (Verb.ROLLBACK, Verb.REOPEN):
+            nodes[-1].dropped_from = nodes[-1].parent
     for node in reversed(nodes):
         if node.kept is None:
             node.kept = Context(tree.root())

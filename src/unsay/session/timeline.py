@@ -159,6 +159,8 @@ class Timeline:
         if self.place.length != at.length:
             self.log_answer()
             self.history.add(Verb.ANSWER, self.place)
+            if self._journal is not None:
+                self._journal.entered(self.history.current.number)
 
     def log_answer(self, verb: Verb = Verb.ANSWER) -> None:
         """Bring the log up to the place."""
