@@ -218,6 +218,7 @@ class Model:
         try:
             yield from stream
         finally:
+            self.engine.recover()
             stream.close()
             context.release()
 
@@ -244,9 +245,8 @@ class Model:
 
     def close(self) -> None:
         """End the threads and unmap; sessions cannot be used afterwards. Idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
-            self.engine.close()
+        self.engine.close()
+        self._is_closed = True
 
     def __enter__(self) -> Model:
         return self

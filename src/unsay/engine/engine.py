@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Engine:
         self._changed = threading.Condition(self.scheduler.lock)
         self.machine = InterruptibleMachine(executor)
         self._stepper: int | None = None
+        self._taking: set[int] = set()
         self._is_closed = False
 
     def step(self) -> list[TokenEvent]:
@@ -50,6 +51,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop what runs and end the executor's threads; requests end with RequestError. Idempotent."""
+        self._check_outside()
         self._is_closed = True
         self.machine.halt()
         with self._exclusively(even_closed=True):
@@ -70,21 +72,55 @@ class Engine:
         Raises what ended the request, as OutOfPagesError.
         """
         while True:
-            with self._changed:
-                if request.is_withdrawn:
-                    return None
-                if request.events:
-                    return request.events.popleft()
-                if request.error is not None:
-                    raise request.error
-                if request.finish is not None:
-                    return None
-                if self._stepper is not None:
-                    self._changed.wait()
-                    continue
-                self._check_open()
-                self._stepper = threading.get_ident()
-            self._step_and_let_go()
+            try:
+                with self._changed:
+                    if request.is_withdrawn:
+                        return None
+                    if request.events:
+                        return request.events.popleft()
+                    if request.error is not None:
+                        raise request.error
+                    if request.finish is not None:
+                        return None
+                    if self._stepper is not None:
+                        self._changed.wait()
+                        continue
+                    self._check_open()
+                    self._stepper = threading.get_ident()
+                if self._prepare():
+                    self.step()
+            finally:
+                self._let_go()
+
+    @property
+    def is_stepping_here(self) -> bool:
+        """Whether this thread is in the middle of a step: then a signal handler asks."""
+        return self._stepper == threading.get_ident()
+
+    @contextmanager
+    def taking_event(self) -> Generator[None]:
+        """Around what a thread does for its next event: there it may hold any lock, and wait for none in a handler."""
+        thread = threading.get_ident()
+        self._taking.add(thread)
+        try:
+            yield
+        finally:
+            self._taking.discard(thread)
+
+    @property
+    def is_taking_event(self) -> bool:
+        """Whether this thread is in the middle of that: then a signal handler asks."""
+        return threading.get_ident() in self._taking
+
+    def recover(self) -> None:
+        """When a stream ends, in whatever way: a KeyboardInterrupt may have come into the end of a step."""
+        self._taking.discard(threading.get_ident())
+        self._let_go()
+
+    def give_up(self, request: Request) -> None:
+        """Let a request end when its reader looks next. Waits for nothing; until then its context may be in use."""
+        request.is_withdrawn = True
+        self.machine.halt()
 
     def withdraw(self, request: Request) -> None:
         """Take a request out, in the middle of a step if need be; when this returns nothing touches its context.
@@ -126,13 +162,6 @@ class Engine:
         context.commit(num_tokens)
         return logits
 
-    def _step_and_let_go(self) -> None:
-        try:
-            if self._prepare():
-                self.step()
-        finally:
-            self._let_go()
-
     def _prepare(self) -> bool:
         """Choose who runs and say so in one go, so that `withdraw` finds a request either waiting or running."""
         with self._changed:
@@ -141,22 +170,30 @@ class Engine:
     @contextmanager
     def _exclusively(self, even_closed: bool = False) -> Generator[None]:
         """The right to run the machine, one thread at a time."""
-        with self._changed:
-            while self._stepper is not None:
-                self._changed.wait()
-            if not even_closed:
-                self._check_open()
-            self._stepper = threading.get_ident()
+        self._check_outside()
         try:
+            with self._changed:
+                while self._stepper is not None:
+                    self._changed.wait()
+                if not even_closed:
+                    self._check_open()
+                self._stepper = threading.get_ident()
             yield
         finally:
             self._let_go()
+
+    def _check_outside(self) -> None:
+        if self.is_stepping_here:
+            raise RequestError("a signal handler came into a step of its own thread: it may call interrupt() only")
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise RequestError("the model is closed: load() it again")
 
     def _let_go(self) -> None:
+        """Let others step, if this thread was; wherever a KeyboardInterrupt came."""
+        if not self.is_stepping_here:
+            return
         with self._changed:
             self.machine.rest()
             self._stepper = None
@@ -192,7 +229,7 @@ class InterruptibleMachine:
         self._machine = Machine(executor)
         self._requests: tuple[Request, ...] = ()
         self._thread = 0
-        self._busy = threading.Lock()
+        self._busy = threading.RLock()
         self.stopping = threading.RLock()
         self.halt = executor.interrupt
 
@@ -218,8 +255,8 @@ class InterruptibleMachine:
     def rest(self) -> None:
         """Nothing runs for anybody. Only the thread that runs calls it."""
         self._machine.executor.clear_interrupt()
-        if self._requests:
-            self._requests = ()
+        self._requests = ()
+        with suppress(RuntimeError):  # not held: nothing was announced
             self._busy.release()
 
     def stop(self, request: Request) -> bool:

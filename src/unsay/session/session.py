@@ -32,7 +32,7 @@ from unsay.vm.context import check_position
 class Run:
     """One call of `stream`: whose it is, what it may still make, and the request that makes it."""
 
-    __slots__ = ("num_left", "params", "stream", "text", "thread")
+    __slots__ = ("must_stop", "num_left", "params", "stream", "text", "thread")
 
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
@@ -40,6 +40,7 @@ class Run:
         self.thread = threading.get_ident()
         self.stream: TextStream | None = None
         self.text = ""
+        self.must_stop = False
 
 
 class Session:
@@ -182,14 +183,18 @@ class Session:
 
     def _next_event(self, run: Run) -> TokenEvent | None:
         """The next event of a run; None when it is over, here or by somebody else."""
+        with self._engine.taking_event():
+            event = None if run.must_stop else self._take_event(run)
+        if run.must_stop and self._run is run:
+            self.interrupt()
+        return event
+
+    def _take_event(self, run: Run) -> TokenEvent | None:
         with self._lock:
             if self._run is not run or self._place.finish is not None or run.num_left == 0:
                 return None
             stream = run.stream = run.stream or self._start_stream(run)
-            if self._run is not run:  # a signal handler has stopped the run while it began
-                self._withdraw(run)
-                return None
-        event = stream.next()
+        event = None if run.must_stop else stream.next()
         with self._lock:
             if event is None or self._run is not run or run.stream is not stream:
                 return None
@@ -216,23 +221,34 @@ class Session:
         self._timeline.deliver(event.finish, run.params.stop if event.finish == "stop" else ())
 
     def _close_run(self, run: Run) -> None:
+        self._engine.recover()
         with self._lock:
             if self._run is run:
-                self._pause()
+                self._withdraw(run)
+                self._timeline.drop_ahead()
                 self._run = None
                 self._timeline.log_answer()
 
     # Stopping and taking back
 
     def interrupt(self) -> bool:
-        """Stop what streams, inside the token; from any thread, also in a signal handler. False if nothing did.
+        """Stop what streams, inside the token; from any thread. False if nothing did.
 
         When it returns the session is free; the interrupted loop ends. The lock is held from the first look to the end:
         a reader that wakes from the stopped step first waits for it, and finds that its run is over.
+        A signal handler may call it, and no other verb. Where it came into a stream of its own thread it cannot wait
+        for what that thread holds: then the session is free when its loop has ended.
         """
+        run = self._run
+        if run is None:
+            return False
+        if self._engine.is_taking_event:
+            run.must_stop = True
+            if run.stream is not None:
+                self._engine.give_up(run.stream.request)
+            return True
         with self._lock:
-            run = self._run
-            if run is None:
+            if self._run is not run:
                 return False
             self._withdraw(run)
             self._run = None
@@ -336,22 +352,20 @@ class Session:
     def _settle(self) -> Timeline:
         """Every verb begins here: refuse other threads and closed sessions, and drop what runs ahead.
 
-        The run goes on from there."""
-        self._check_free()
-        self._pause()
-        return self._timeline
+        The run goes on from there.
+        """
+        run, timeline = self._run, self._timeline
+        if run is not None:
+            self._check_free()
+            self._withdraw(run)
+        timeline.settle()
+        return timeline
 
     def _check_free(self) -> None:
         run = self._run
         if run is not None and run.thread != threading.get_ident():
             raise SessionBusyError("another thread is generating on this session: call interrupt() first")
         self._timeline.check_open()
-
-    def _pause(self) -> None:
-        """Withdraw the request of the run; the context ends at what was delivered."""
-        if self._run is not None:
-            self._withdraw(self._run)
-        self._timeline.drop_ahead()
 
     def _withdraw(self, run: Run) -> None:
         if run.stream is not None:

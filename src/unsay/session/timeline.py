@@ -69,6 +69,12 @@ class Timeline:
         if not self._is_open:
             raise RequestError("this session is closed: make another with model.session()")
 
+    def settle(self) -> None:
+        """Before a verb: the session is open, and its context ends at what was delivered."""
+        self.check_open()
+        if self._context is not None:
+            self.drop_ahead()
+
     @property
     def ids(self) -> list[int]:
         """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""

@@ -100,14 +100,18 @@ def attend(module: Module, unit: DotUnit, shape: Attention) -> str:
         with f.loop("unit", f["thread"], units, f["threads"]) as index:
             head, first = index % heads, index // heads * run
             num_tokens = f.smaller(run, f["count"] - first)
-            with f.loop("part", 0, _num_parts(f, first, num_tokens)) as part:
+            parts = _num_parts(f, first, num_tokens)
+            with (
+                f.loop("part", 0, parts) as part,
+                f.loop("token", 0, num_tokens) as place,
+                _reached(f, first + place, part) as position,
+            ):
                 leave_if_interrupted(f)
-                with f.loop("token", 0, num_tokens) as place, _reached(f, first + place, part) as position:
-                    state = states.at(place * shape.state_bytes)
-                    goal = f.select(part.compare("eq", 0), state, part_state)
-                    _attend_part(f, unit, shape, first + place, head, part, position, goal)
-                    with f.when(part.compare("ne", 0)):
-                        f.run(merge_function(module, shape), state, part_state)
+                state = states.at(place * shape.state_bytes)
+                goal = f.select(part.compare("eq", 0), state, part_state)
+                _attend_part(f, unit, shape, first + place, head, part, position, goal)
+                with f.when(part.compare("ne", 0)):
+                    f.run(merge_function(module, shape), state, part_state)
             with f.loop("token", 0, num_tokens) as place:
                 _finish(f, shape, first + place, head, states.at(place * shape.state_bytes))
 
