@@ -73,7 +73,7 @@ class Engine:
         """
         while True:
             try:
-                with self._changed:
+                with self.scheduler.lock:
                     if request.is_withdrawn:
                         return None
                     if request.events:
@@ -132,7 +132,7 @@ class Engine:
         with machine.stopping:
             request.is_withdrawn = True
             if not machine.stop(request):
-                with self._changed:
+                with self.scheduler.lock:
                     self._changed.notify_all()
                 machine.stop(request)
             self.scheduler.remove(request)
@@ -164,7 +164,7 @@ class Engine:
 
     def _prepare(self) -> bool:
         """Choose who runs and say so in one go, so that `withdraw` finds a request either waiting or running."""
-        with self._changed:
+        with self.scheduler.lock:
             return self.machine.announce(self.scheduler.select())
 
     @contextmanager
@@ -172,7 +172,7 @@ class Engine:
         """The right to run the machine, one thread at a time."""
         self._check_outside()
         try:
-            with self._changed:
+            with self.scheduler.lock:
                 while self._stepper is not None:
                     self._changed.wait()
                 if not even_closed:
@@ -194,7 +194,7 @@ class Engine:
         """Let others step, if this thread was; wherever a KeyboardInterrupt came."""
         if not self.is_stepping_here:
             return
-        with self._changed:
+        with self.scheduler.lock:
             self.machine.rest()
             self._stepper = None
             self._changed.notify_all()

@@ -7,7 +7,6 @@ tokens 0..p, made from the slot before it. So a wrong page, a missed copy or a s
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +39,7 @@ class NullExecutor:
         self._max_tokens = manifest.max_tokens
         self._slots = kv_memory[:, : PAGE_TOKENS * 8].view(np.uint64)
         self._salt = np.array([_mix(token_id) | 1 for token_id in range(self._spec.vocab_size)], np.uint64)
-        self._interrupt = threading.Event()
+        self._is_interrupted = False
 
     @property
     def spec(self) -> ModelSpec:
@@ -59,7 +58,7 @@ class NullExecutor:
 
     def run(self, batch: Batch) -> Float32Array | None:
         """Logits [R, V] in [-8, 8); None if interrupted."""
-        if self._interrupt.is_set():
+        if self._is_interrupted:
             return None
         for row, position, token_id in zip(batch.sequence, batch.positions, batch.token_ids, strict=True):
             self._advance(batch.page_tables[row], int(position), int(token_id))
@@ -69,11 +68,11 @@ class NullExecutor:
 
     def interrupt(self) -> None:
         """Make the next run return None."""
-        self._interrupt.set()
+        self._is_interrupted = True
 
     def clear_interrupt(self) -> None:
         """Forget an interrupt."""
-        self._interrupt.clear()
+        self._is_interrupted = False
 
     def close(self) -> None:
         """Nothing to end."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -261,7 +260,7 @@ class ReferenceExecutor:
             Region.PERSISTENT: image.weights,
         }
         self._unit = self.unit(self._find, kv_memory, self.spec.kv_layout)
-        self._interrupt = threading.Event()
+        self._is_interrupted = False
 
     @property
     def spec(self) -> ModelSpec:
@@ -284,7 +283,7 @@ class ReferenceExecutor:
         registers = [0] * NUM_REGISTERS
         logits = None
         for instruction in self._program:
-            if self._interrupt.is_set():
+            if self._is_interrupted:
                 return None
             if instruction.row.name == "HALT":
                 break
@@ -295,11 +294,11 @@ class ReferenceExecutor:
 
     def interrupt(self) -> None:
         """Make the run in progress, or else the next one, return None."""
-        self._interrupt.set()
+        self._is_interrupted = True
 
     def clear_interrupt(self) -> None:
         """Forget an interrupt."""
-        self._interrupt.clear()
+        self._is_interrupted = False
 
     def close(self) -> None:
         """Nothing to end: memory goes with the object."""
