@@ -37,10 +37,11 @@ _INJECTION = " No, wait: a smaller tool is enough for that. Use"
 class CorrectResult:
     """Figures for contexts of `context` tokens.
 
-    stop_*: from the call of interrupt() in another thread to its return, when the session is free again, in the
-    middle of decoding, and in the first third of reading the last 512 tokens of a prompt. injected and computed: tokens put in by each
-    correction, and tokens computed until the first new one was there, the most of all samples. load: processes that
-    wanted to run during the last minute of measuring; beyond about one, the times are those of a busy machine.
+    stop_*: from the call of interrupt() in another thread to its return, when the session is free again: in the
+    middle of decoding, and in the first third of reading the last 512 tokens of a prompt. injected and computed: tokens
+    put in by each correction, and tokens computed until the first new one was there, the most of all samples. load:
+    processes that wanted to run during the last minute of measuring; beyond about one, the times are those of a busy
+    machine.
     """
 
     context: int
