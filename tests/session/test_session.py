@@ -12,6 +12,7 @@ from tests.models import fresh_run
 from unsay import Model, SamplingParams, Session
 from unsay.core import TokenEvent
 from unsay.errors import ContextFullError, PositionError, RequestError, SessionBusyError
+from unsay.session.run import Runner
 from unsay.session.textstream import TextStream
 
 PARAMS = SamplingParams(temperature=1.0, seed=3, ignore_eos=True)
@@ -688,13 +689,13 @@ def test_a_signal_while_a_stream_begins_leaves_no_request_behind(
     model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat.user("say")
-    start = Session._start_stream
+    start = Runner._start_stream
 
-    def interrupted(self: Session, run: object) -> TextStream:
+    def interrupted(self: Runner, run: object) -> TextStream:
         assert self.interrupt(), "a signal handler runs in this thread"
         return start(self, run)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Session, "_start_stream", interrupted)
+    monkeypatch.setattr(Runner, "_start_stream", interrupted)
     assert list(chat.stream(max_tokens=9)) == []
     monkeypatch.undo()
     assert model.engine.scheduler.requests == []

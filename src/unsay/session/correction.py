@@ -1,4 +1,4 @@
-"""What a correction cost, in numbers."""
+"""What a correction cost, in numbers, and what it left over."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class Correction(NamedTuple):
     num_computed: int | None = None
 
 
-class Stopwatch:
+class Corrections:
     """Follows the verbs of a correction: rollbacks and injections in any order, then the first token.
 
     The counts compare the context with the one the last token was delivered to: an injection taken back again is none.
+    carry: what the last rollback left of a token before the place it was asked for; the next injection has it in front.
     """
 
     def __init__(self) -> None:
+        self.carry = ""
         self._counted: tuple[int, int, int, float] | None = None
         self._first_token_s: float | None = None
         self._num_computed: int | None = None
@@ -36,12 +38,13 @@ class Stopwatch:
         self._is_running = False
 
     @property
-    def correction(self) -> Correction | None:
+    def last(self) -> Correction | None:
         """The last one, as far as it has come; made when it is asked for, so that a rollback need not."""
         return self._counted and Correction(*self._counted, self._first_token_s, self._num_computed)
 
-    def rollback(self, num_kept: int, num_dropped: int, seconds: float) -> None:
+    def rollback(self, num_kept: int, num_dropped: int, seconds: float, carry: str = "") -> None:
         """A rollback was done; it joins a correction no token has followed."""
+        self.carry = carry
         if self._counted is not None and self._is_running:
             kept_before, dropped, _, before_s = self._counted
             kept = min(num_kept, kept_before)
@@ -51,13 +54,15 @@ class Stopwatch:
         self._start(perf_counter())
 
     def forget(self) -> None:
-        """Another verb came before the first token: what was corrected until then is no correction of an answer."""
+        """Another verb came: what was corrected without a token since is no correction of an answer."""
+        self.carry = ""
         if self._is_running:
             self._counted = None
             self._is_running = False
 
     def inject(self, num_kept: int, num_injected: int, started: float) -> None:
         """An injection was done; it joins a rollback no token has followed."""
+        self.carry = ""
         if self._counted is None or not self._is_running:
             self._counted = (num_kept, 0, 0, 0.0)
         kept, dropped, injected, rollback_s = self._counted
@@ -66,6 +71,7 @@ class Stopwatch:
 
     def first_token(self, num_computed: int) -> None:
         """A token was delivered."""
+        self.carry = ""
         if self._is_running:
             self._first_token_s = perf_counter() - self._started
             self._num_computed = num_computed

@@ -8,39 +8,23 @@ verb left. Other threads get SessionBusyError, except for `interrupt`, after whi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
 from unsay.core import Float32Array, SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
-from unsay.engine.request import Request
 from unsay.engine.sampler import changed, validate
-from unsay.errors import ContextFullError, RequestError, SessionBusyError
-from unsay.session.correction import Correction, Stopwatch
+from unsay.errors import ContextFullError, RequestError
+from unsay.session.correction import Correction, Corrections
 from unsay.session.history import Entry, History, Node, Place
 from unsay.session.replay import Verb
+from unsay.session.run import Runner
 from unsay.session.text import Diff, answer_text, diff_of, find_before
-from unsay.session.textstream import TextStream
 from unsay.session.timeline import Timeline
 from unsay.session.tokenizer import Tokenizer
 from unsay.session.turns import Turns
 from unsay.vm.context import check_position
-
-
-class Run:
-    """One call of `stream`: whose it is, what it may still make, and the request that makes it."""
-
-    __slots__ = ("must_stop", "num_left", "params", "stream", "text", "thread")
-
-    def __init__(self, params: SamplingParams) -> None:
-        self.params = params
-        self.num_left = params.max_tokens
-        self.thread = threading.get_ident()
-        self.stream: TextStream | None = None
-        self.text = ""
-        self.must_stop = False
 
 
 class Session:
@@ -58,10 +42,9 @@ class Session:
         self._tokenizer = tokenizer
         self._turns = turns
         self._timeline = timeline
-        self._carry = ""
-        self._run: Run | None = None
-        self._stopwatch = Stopwatch()
-        self._lock = threading.RLock()
+        self._corrections = Corrections()
+        self._runner = Runner(engine, tokenizer, timeline, self._corrections)
+        self._lock = self._runner.lock
 
     # What is there
 
@@ -86,19 +69,20 @@ class Session:
     def answer(self) -> str:
         """The answer as shown: whole characters, up to a stop string. While it streams, what was streamed."""
         with self._lock:
-            if self._run is not None and self._run.stream is not None:
-                return self._run.text
+            streamed = self._runner.streamed
+            if streamed is not None:
+                return streamed
             return answer_text(self._tokenizer, self.answer_ids, self._place.stop, is_final=self.finish is not None)
 
     @property
     def correction(self) -> Correction | None:
         """Figures of the last correction (rollback, injection); those of its first token are None until it is there."""
-        return self._stopwatch.correction
+        return self._corrections.last
 
     def logits(self) -> Float32Array:
         """Logits of the next token [V], at the end of what was delivered."""
         with self._lock:
-            context = self._settle().context
+            context = self._runner.settle().context
             self._check_not_empty()
             context.abort(context.length)
             logits = self._engine.compute(context, 1)[0]
@@ -114,24 +98,24 @@ class Session:
         """
         _check_text("user message", text)
         with self._lock:
-            self._settle()
+            self._runner.settle()
             if not self._place.has_turns:
                 ids = self._turns.first(text)
                 ids = ids if self._place.length else self._tokenizer.with_bos(ids)
             else:
                 ids = self._without_second_end(self._turns.next(text))
             self._grow(Verb.USER, ids, opens_answer=True, has_turns=True)
-            self._forget_correction()
+            self._corrections.forget()
 
     def append(self, text: str, special: bool = False) -> None:
         """Add raw text, without a template; the answer begins after it. special: names of special tokens count."""
         _check_text("text", text)
         with self._lock:
-            self._settle()
+            self._runner.settle()
             ids = self._tokenizer.encode(text, special)
             ids = ids if self._place.length else self._tokenizer.with_bos(ids)
             self._grow(Verb.APPEND, ids, opens_answer=True, has_turns=self._place.has_turns)
-            self._forget_correction()
+            self._corrections.forget()
 
     def inject(self, text: str) -> None:
         """Put literal text into the answer where it stands; the next token continues it. An ended answer is open again.
@@ -141,12 +125,14 @@ class Session:
         _check_text("injection", text)
         started = perf_counter()
         with self._lock:
-            self._settle()
-            self._reopen()
-            ids = self._tokenizer.encode(self._carry + text)
+            self._runner.settle()
+            self._runner.reopen()
+            ids = self._tokenizer.encode(self._corrections.carry + text)
             kept = self._place.length
             self._grow(Verb.INJECT, ids, opens_answer=False, has_turns=self._place.has_turns)
-            self._stopwatch.inject(kept, len(ids), started)
+            self._corrections.inject(kept, len(ids), started)
+
+    # Answering
 
     def stream(self, max_tokens: int | None = None, **params: Any) -> Iterator[TokenEvent]:
         """Go on with the answer, token by token. params: fields of SamplingParams to change for this call.
@@ -157,10 +143,10 @@ class Session:
         merged = changed(self.params, params if max_tokens is None else {**params, "max_tokens": max_tokens})
         validate(merged, self._tokenizer.vocab_size)
         with self._lock:
-            self._check_free()
+            self._runner.check_free()
             self._check_not_empty()
             self._check_room(1, "the answer")
-        return self._events(merged)
+        return self._runner.stream(merged)
 
     def generate(self, max_tokens: int | None = None, **params: Any) -> str:
         """`stream` to its end; returns the whole answer."""
@@ -168,92 +154,15 @@ class Session:
             pass
         return self.answer
 
-    def _events(self, params: SamplingParams) -> Iterator[TokenEvent]:
-        run = Run(params)
-        with self._lock:
-            self._settle()
-            self._run = None
-            self._reopen()
-            self._run = run
-        try:
-            while (event := self._next_event(run)) is not None:
-                yield event
-        finally:
-            self._close_run(run)
-
-    def _next_event(self, run: Run) -> TokenEvent | None:
-        """The next event of a run; None when it is over, here or by somebody else."""
-        with self._engine.taking_event():
-            event = None if run.must_stop else self._take_event(run)
-        if run.must_stop and self._run is run:
-            self.interrupt()
-        return event
-
-    def _take_event(self, run: Run) -> TokenEvent | None:
-        with self._lock:
-            if self._run is not run or self._place.finish is not None or run.num_left == 0:
-                return None
-            stream = run.stream = run.stream or self._start_stream(run)
-        event = None if run.must_stop else stream.next()
-        with self._lock:
-            if event is None or self._run is not run or run.stream is not stream:
-                return None
-            self._deliver(run, event)
-            self._stopwatch.first_token(stream.request.num_computed)
-            return event
-
-    def _start_stream(self, run: Run) -> TextStream:
-        context, ids = self._timeline.context, self._timeline.ids
-        context.abort(context.length)
-        run.text = answer_text(self._tokenizer, self.answer_ids, (), is_final=False)
-        eos_ids = frozenset[int]() if run.params.ignore_eos else self._tokenizer.eos_ids
-        place = self._place
-        drafter = self._engine.drafter(ids, self._timeline.dropped)
-        request = Request(context, run.params, ids, place.answer_start, eos_ids, run.num_left, drafter)
-        return TextStream(self._engine, self._tokenizer, request)
-
-    def _deliver(self, run: Run, event: TokenEvent) -> None:
-        place = self._place
-        assert event.index == place.length - place.answer_start, (event, place)
-        run.num_left -= 1
-        run.text += event.text
-        self._carry = ""
-        self._timeline.deliver(event.finish, run.params.stop if event.finish == "stop" else ())
-
-    def _close_run(self, run: Run) -> None:
-        self._engine.recover()
-        with self._lock:
-            if self._run is run:
-                self._withdraw(run)
-                self._timeline.drop_ahead()
-                self._run = None
-                self._timeline.log_answer()
-
-    # Stopping and taking back
-
     def interrupt(self) -> bool:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
-        When it returns the session is free; the interrupted loop ends. The lock is held from the first look to the end:
-        a reader that wakes from the stopped step first waits for it, and finds that its run is over.
-        A signal handler may call it, and no other verb. Where it came into a stream of its own thread it cannot wait
-        for what that thread holds: then the session is free when its loop has ended.
+        When it returns the session is free; the interrupted loop ends. A signal handler may call it, and no other verb;
+        where that came into the loop of its own thread, the session is free when the loop has ended.
         """
-        run = self._run
-        if run is None:
-            return False
-        if self._engine.is_taking_event:
-            run.must_stop = True
-            if run.stream is not None:
-                self._engine.give_up(run.stream.request)
-            return True
-        with self._lock:
-            if self._run is not run:
-                return False
-            self._withdraw(run)
-            self._run = None
-            self._timeline.interrupt()
-        return True
+        return self._runner.interrupt()
+
+    # Taking back
 
     def rollback(self, to: int | None = None, *, before: str | None = None) -> int:
         """Take back the answer from token `to` on, or from the first occurrence of the text `before` on.
@@ -264,12 +173,11 @@ class Session:
         """
         started = perf_counter()
         with self._lock:
-            self._settle()
+            self._runner.settle()
             index, carry = self._rollback_index(to, before)
             target = self._place.answer_start + index
             dropped = self._timeline.truncate(target)
-            self._carry = carry
-            self._stopwatch.rollback(target, dropped, perf_counter() - started)
+            self._corrections.rollback(target, dropped, perf_counter() - started, carry)
             return index
 
     def _rollback_index(self, to: int | None, before: str | None) -> tuple[int, str]:
@@ -283,9 +191,9 @@ class Session:
     def fork(self) -> Session:
         """A second session in the same state, with a history of its own; shares every page."""
         with self._lock:
-            timeline = self._settle().fork()
+            timeline = self._runner.settle().fork()
             child = Session(self._engine, self._tokenizer, self._turns, timeline, self.params)
-            child._carry = self._carry
+            child._corrections.carry = self._corrections.carry
             return child
 
     # History
@@ -301,10 +209,10 @@ class Session:
     def checkout(self, number: int) -> None:
         """Be as at an entry of `history()`."""
         with self._lock:
-            timeline = self._settle()
+            timeline = self._runner.settle()
             timeline.enter_sampled()
             timeline.go_to([timeline.history.find(number)], Verb.CHECKOUT, number)
-            self._forget_correction()
+            self._corrections.forget()
 
     def history(self) -> list[Entry]:
         """Everything that happened, also what was undone."""
@@ -315,7 +223,7 @@ class Session:
     def diff(self, a: int | None = None, b: int | None = None) -> Diff:
         """What entry b has that entry a has not; by default the current entry and the one before it."""
         with self._lock:
-            timeline = self._settle()
+            timeline = self._runner.settle()
             timeline.enter_sampled()
             history = timeline.history
             new = history.current if b is None else history.find(b)
@@ -325,13 +233,13 @@ class Session:
     def _walk(self, steps: int, verb: Verb, step: Callable[[History, Node], Node]) -> None:
         check_position(steps, (1, 2**31 - 1), "number of steps")
         with self._lock:
-            timeline = self._settle()
+            timeline = self._runner.settle()
             timeline.enter_sampled()
             path = [timeline.history.current]
             for _ in range(steps):
                 path.append(step(timeline.history, path[-1]))
             timeline.go_to(path[1:], verb, steps)
-            self._forget_correction()
+            self._corrections.forget()
 
     # The end
 
@@ -349,47 +257,9 @@ class Session:
 
     # Shared by the verbs; the lock is held
 
-    def _settle(self) -> Timeline:
-        """Every verb begins here: refuse other threads and closed sessions, and drop what runs ahead.
-
-        The run goes on from there.
-        """
-        run, timeline = self._run, self._timeline
-        if run is not None:
-            self._check_free()
-            self._withdraw(run)
-        timeline.settle()
-        return timeline
-
-    def _check_free(self) -> None:
-        run = self._run
-        if run is not None and run.thread != threading.get_ident():
-            raise SessionBusyError("another thread is generating on this session: call interrupt() first")
-        self._timeline.check_open()
-
-    def _withdraw(self, run: Run) -> None:
-        if run.stream is not None:
-            self._engine.withdraw(run.stream.request)
-            run.stream = None
-
-    def _reopen(self) -> None:
-        """An answer that ended may go on: a token that said its end is taken out."""
-        timeline, place = self._timeline, self._place
-        is_ended = place.length > place.answer_start and timeline.ids[place.length - 1] in self._tokenizer.eos_ids
-        if place.finish == "stop" and is_ended:
-            timeline.truncate(place.length - 1, Verb.REOPEN)
-        else:
-            timeline.open_answer()
-
-    def _forget_correction(self) -> None:
-        """The session stands elsewhere now, and what a rollback left over is nothing there."""
-        self._carry = ""
-        self._stopwatch.forget()
-
     def _grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
         self._check_room(len(ids) + 1, f"the {verb.value} text and one token of answer")
         self._timeline.grow(verb, ids, opens_answer, has_turns)
-        self._carry = ""
 
     @property
     def _place(self) -> Place:

@@ -1,0 +1,186 @@
+"""How a session streams, and how it is stopped.
+
+    stream      a generator of one Run: begin, next_event until there is none, end
+    settle      every verb begins with it: what the run made ahead of its reader is dropped, and it goes on from there
+    interrupt   the run is over, in the middle of a token if need be
+
+One thread runs the generator. It may call verbs between two events; others are refused, until they interrupt it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from unsay.core import SamplingParams, TokenEvent
+from unsay.engine.engine import Engine
+from unsay.engine.request import Request
+from unsay.errors import SessionBusyError
+from unsay.session.correction import Corrections
+from unsay.session.replay import Verb
+from unsay.session.text import answer_text
+from unsay.session.textstream import TextStream
+from unsay.session.timeline import Timeline
+from unsay.session.tokenizer import Tokenizer
+
+
+class Run:
+    """One call of `stream`: whose it is, what it may still make, and the request that makes it.
+
+    text: the answer as far as it was streamed.
+    """
+
+    __slots__ = ("must_stop", "num_left", "params", "stream", "text", "thread")
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
+        self.num_left = params.max_tokens
+        self.thread = threading.get_ident()
+        self.stream: TextStream | None = None
+        self.text = ""
+        self.must_stop = False
+
+
+class Runner:
+    """The run of one session, if there is one.
+
+    lock: the session's. It is held where a verb asks (streamed, settle, check_free, reopen), and taken by the others.
+    """
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, timeline: Timeline, corrections: Corrections) -> None:
+        self.lock = threading.RLock()
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._timeline = timeline
+        self._corrections = corrections
+        self._run: Run | None = None
+
+    # What the verbs ask
+
+    @property
+    def streamed(self) -> str | None:
+        """The answer as streamed; None where nothing streams."""
+        run = self._run
+        return None if run is None or run.stream is None else run.text
+
+    def settle(self) -> Timeline:
+        """Refuse other threads and closed sessions, and drop what runs ahead."""
+        run, timeline = self._run, self._timeline
+        if run is not None:
+            self.check_free()
+            self._withdraw(run)
+        timeline.settle()
+        return timeline
+
+    def check_free(self) -> None:
+        """SessionBusyError if another thread generates, RequestError if the session is closed."""
+        run = self._run
+        if run is not None and run.thread != threading.get_ident():
+            raise SessionBusyError("another thread is generating on this session: call interrupt() first")
+        self._timeline.check_open()
+
+    def reopen(self) -> None:
+        """An answer that ended may go on: a token that said its end is taken out."""
+        timeline, place = self._timeline, self._timeline.place
+        is_ended = place.length > place.answer_start and timeline.ids[place.length - 1] in self._tokenizer.eos_ids
+        if place.finish == "stop" and is_ended:
+            timeline.truncate(place.length - 1, Verb.REOPEN)
+        else:
+            timeline.open_answer()
+
+    # A run
+
+    def stream(self, params: SamplingParams) -> Iterator[TokenEvent]:
+        """The events of a run, which begins when the first is asked for and ends in whatever way the generator does."""
+        run = self._begin(params)
+        try:
+            while (event := self._next_event(run)) is not None:
+                yield event
+        finally:
+            self._end(run)
+
+    def _begin(self, params: SamplingParams) -> Run:
+        run = Run(params)
+        with self.lock:
+            self.settle()
+            self._run = None
+            self.reopen()
+            self._run = run
+        return run
+
+    def _next_event(self, run: Run) -> TokenEvent | None:
+        """The next event of a run; None when it is over, here or by somebody else."""
+        with self._engine.taking_event():
+            event = None if run.must_stop else self._take_event(run)
+        if run.must_stop and self._run is run:
+            self.interrupt()
+        return event
+
+    def _take_event(self, run: Run) -> TokenEvent | None:
+        with self.lock:
+            if self._run is not run or self._timeline.place.finish is not None or run.num_left == 0:
+                return None
+            stream = run.stream = run.stream or self._start_stream(run)
+        event = None if run.must_stop else stream.next()
+        with self.lock:
+            if event is None or self._run is not run or run.stream is not stream:
+                return None
+            self._deliver(run, event)
+            self._corrections.first_token(stream.request.num_computed)
+            return event
+
+    def _start_stream(self, run: Run) -> TextStream:
+        timeline = self._timeline
+        context, ids = timeline.context, timeline.ids
+        context.abort(context.length)
+        run.text = answer_text(self._tokenizer, timeline.answer_ids, (), is_final=False)
+        eos_ids = frozenset[int]() if run.params.ignore_eos else self._tokenizer.eos_ids
+        drafter = self._engine.drafter(ids, timeline.dropped)
+        request = Request(context, run.params, ids, timeline.place.answer_start, eos_ids, run.num_left, drafter)
+        return TextStream(self._engine, self._tokenizer, request)
+
+    def _deliver(self, run: Run, event: TokenEvent) -> None:
+        place = self._timeline.place
+        assert event.index == place.length - place.answer_start, (event, place)
+        run.num_left -= 1
+        run.text += event.text
+        self._timeline.deliver(event.finish, run.params.stop if event.finish == "stop" else ())
+
+    def _end(self, run: Run) -> None:
+        self._engine.recover()
+        with self.lock:
+            if self._run is run:
+                self._withdraw(run)
+                self._timeline.drop_ahead()
+                self._run = None
+                self._timeline.log_answer()
+
+    # Its stop
+
+    def interrupt(self) -> bool:
+        """Stop what streams, inside the token; from any thread. False if nothing did.
+
+        The lock is held from the first look to the end: a reader that wakes from the stopped step first waits for it,
+        and finds that its run is over. Where it came as a signal handler into a stream of its own thread it cannot wait
+        for what that thread holds: then the session is free when its loop has ended.
+        """
+        run = self._run
+        if run is None:
+            return False
+        if self._engine.is_taking_event:
+            run.must_stop = True
+            if run.stream is not None:
+                self._engine.give_up(run.stream.request)
+            return True
+        with self.lock:
+            if self._run is not run:
+                return False
+            self._withdraw(run)
+            self._run = None
+            self._timeline.interrupt()
+        return True
+
+    def _withdraw(self, run: Run) -> None:
+        if run.stream is not None:
+            self._engine.withdraw(run.stream.request)
+            run.stream = None
