@@ -25,6 +25,7 @@ _MIXED = {
     "q-k-v of two formats": {"dtype": {"default": "Q4_1", "attn_v": "Q8_0"}},
     "gate and up of two formats": {"dtype": {"default": "Q4_0", "ffn_up": "F16"}},
     "qwen2, q of another format": {"architecture": "qwen2", "dtype": {"default": "Q4_1", "attn_q": "BF16"}},
+    "inner rows of 48": {"dtype": "F32", "ffn": 48},
 }
 _MODELS = TINY_VARIANTS | _MIXED
 _PROMPT = [5, 77, 20, 6, 8, 8, 131]

@@ -134,6 +134,9 @@ def test_sizes_without_a_bound_worth_the_name_are_refused():
         ("%b = neg(%x) {sema.offsets = [512]}", "%b = neg(%x)", "4:3: %b = neg(...): all operations that make values"),
         ("%b = neg(%x) {sema.offsets = [512]}", "%b = neg(%x) {sema.offsets = [0, 512]}", "one for each, got (0, 512)"),
         ("%b = neg(%x) {sema.offsets = [512]}", "%b = neg(%x) {sema.offsets = [-512]}", "got (-512,)"),
+        ("%b = neg(%x) {sema.offsets = [512]}", "%b = neg(%x) {sema.offsets = [inf]}", "got (inf,)"),
+        ("%b = neg(%x) {sema.offsets = [512]}", "%b = neg(%x) {sema.offsets = [2048]}",
+         "4:3: %b ends at byte 2560 of the cpu, arena_bytes.cpu is 2048; run plan_memory"),
     ],
 )  # fmt: skip
 def test_a_plan_that_does_not_hold_is_refused_with_its_line(old: str, new: str, message: str):

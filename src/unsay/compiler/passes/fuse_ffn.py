@@ -2,9 +2,9 @@
 
     add(r, linear(silu_mul(linear(x, wg), linear(x, wu)), wd))   ->   ffn(r, x, wg, wu, wd)
 
-where the inner values are read once, no product has a bias, wg and wu are of one type with a multiple of 16 rows (they
-are packed in alternating groups), and nothing reads r afterwards (the result takes over its memory).
-add commutes in every bit, so r may be on either side.
+where the inner values are read once, no product has a bias, wg and wu are of one type with a multiple of 32 rows (they
+are packed in alternating groups of 16, and a kernel makes 32 inner columns at a time), and nothing reads r afterwards
+(the result takes over its memory). add commutes in every bit, so r may be on either side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unsay.compiler.ir.core import Graph, Operation, Value
 from unsay.compiler.passes.dce import erase_dead
 from unsay.compiler.passes.match import addends, made_by
 from unsay.compiler.verify.spec import is_last_use
-from unsay.isa.formats import ROW_GROUP
+from unsay.isa.formats import QUANT_BLOCK
 
 
 def fuse_ffn(graph: Graph) -> int:
@@ -48,7 +48,7 @@ def _gate_up(hidden: Operation) -> tuple[Value, Value, Value] | None:
         return None
     (x, gate_weight), (other_x, up_weight) = gate.operands, up.operands
     num_rows = gate_weight.type.dims[0]
-    whole = isinstance(num_rows, int) and num_rows % ROW_GROUP == 0
+    whole = isinstance(num_rows, int) and num_rows % QUANT_BLOCK == 0
     if x is not other_x or gate_weight.type != up_weight.type or not whole:
         return None
     return x, gate_weight, up_weight

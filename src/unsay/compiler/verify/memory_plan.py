@@ -97,16 +97,24 @@ def memory_plan(graph: Graph) -> MemoryPlan:
 
 
 def check_memory(graph: Graph) -> None:
-    """Raise IrError where two values that live at one time share memory."""
+    """Raise IrError where two values that live at one time share memory, or one leaves the arena the graph speaks of."""
     alive: list[Planned] = []
     for life in sorted(lives(graph), key=lambda life: life.first):
         line = _planned(life)
+        _check_bound(graph, life, line)
         alive = [other for other in alive if other.last >= line.first]
         for other in alive:
             if line.device == other.device and _overlap(line, other):
                 message = f"%{line.name} lies on %{other.name}, which lives at the same time; run plan_memory"
                 raise IrError(message, *life.value.producer.location)
         alive.append(line)
+
+
+def _check_bound(graph: Graph, life: Life, line: Planned) -> None:
+    bound, end = graph.sema.get(f"arena_bytes.{line.device}"), line.offset + line.num_bytes
+    if isinstance(bound, int) and end > bound:
+        message = f"%{line.name} ends at byte {end} of the {line.device}, arena_bytes.{line.device} is {bound}"
+        raise IrError(f"{message}; run plan_memory", *life.value.producer.location)
 
 
 def _overlap(a: Planned, b: Planned) -> bool:
@@ -116,11 +124,15 @@ def _overlap(a: Planned, b: Planned) -> bool:
 def _planned(life: Life) -> Planned:
     operation = life.value.producer
     offsets = operation.attributes.get(OFFSETS, ())
-    if not isinstance(offsets, tuple) or len(offsets) != len(operation.results) or min(offsets) < 0:
+    if not isinstance(offsets, tuple) or len(offsets) != len(operation.results) or not all(map(_is_offset, offsets)):
         message = f"all operations that make values have {OFFSETS}, one for each, got {offsets!r}; run plan_memory"
         raise IrError(f"{operation!r}: {message}", *operation.location)
-    offset = int(offsets[operation.results.index(life.value)])
+    offset = operation.integers(OFFSETS)[operation.results.index(life.value)]
     return Planned(life.value.name, life.value.type.device, offset, life.num_bytes, life.first, life.last)
+
+
+def _is_offset(value: int | float) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _time(operation: Operation, index: int) -> int:
