@@ -97,7 +97,7 @@ def memory_plan(graph: Graph) -> MemoryPlan:
 
 
 def check_memory(graph: Graph) -> None:
-    """Raise IrError where two values that live at one time share memory, or one leaves the arena the graph speaks of."""
+    """Raise IrError where two values that live at one time share memory, or one leaves the arena its graph states."""
     alive: list[Planned] = []
     for life in sorted(lives(graph), key=lambda life: life.first):
         line = _planned(life)
