@@ -4,9 +4,10 @@ Run: python -m benchmarks.importing [--json]      (a minute; needs torch and tra
 
 Each architecture twice: with weights as transformers initialises them, and with larger ones ("spread"). `evaluator`
 runs the graph of a Hugging Face directory in float32; `rounded` the same with keys and values rounded to float16;
-`engine` runs the directory as `unsay run` does; `torch_export` the graph of the exported program. Differences are to
-transformers, in millionths; `engine_to_rounded` is between those two; `deviation` is that of the logits. Then other
-architectures, as initialised, through torch.export alone.
+`engine` runs the directory as `unsay run` does, with keys and values in f32, and `engine_f16` with `--kv f16`;
+`torch_export` the graph of the exported program. Differences are to transformers, in millionths; `f16_to_rounded` is
+between `engine_f16` and `rounded`; `deviation` is that of the logits. Then other architectures, as initialised, through
+torch.export alone.
 """
 
 from __future__ import annotations
@@ -70,11 +71,20 @@ def _differences(kind: str, spread: bool) -> dict[str, float]:
         evaluated = _step(step)
         store_past_in_half(step.graph)
         rounded = _step(step)
-        with unsay.load(directory) as loaded:
-            computed = loaded.logits(ROW.tolist())
-    made = {"evaluator": evaluated, "torch_export": _exported(model), "rounded": rounded, "engine": computed}
+        computed = {kv: _engine(directory, kv) for kv in ("auto", "f16")}
+    made = {"evaluator": evaluated, "torch_export": _exported(model), "rounded": rounded, "engine": computed["auto"],
+            "engine_f16": computed["f16"]}  # fmt: skip
     figures = {f"{name}_millionths": _millionths(y, wanted) for name, y in made.items()}
-    return {"deviation": float(wanted.std()), **figures, "engine_to_rounded_millionths": _millionths(computed, rounded)}
+    return {
+        "deviation": float(wanted.std()),
+        **figures,
+        "f16_to_rounded_millionths": _millionths(computed["f16"], rounded),
+    }
+
+
+def _engine(directory: Path, kv: str) -> NDArray[np.float32]:
+    with unsay.load(directory, kv=kv) as model:
+        return model.logits(ROW.tolist())
 
 
 def _exported(model: Any) -> NDArray[np.float32]:

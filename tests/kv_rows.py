@@ -1,4 +1,4 @@
-"""Keys and values of a session as integers, to compare them bit by bit."""
+"""Keys and values of a session as integers, to compare them bit by bit, whatever format they are kept in."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsay import Model, Session
-from unsay.core import PAGE_TOKENS
+from unsay.core import Int32Array
+from unsay.isa.kv import KvLayout
+from unsay.runtime.attention import KvRows, Past
 
 
-def kv_rows(model: Model, session: Session, num_tokens: int) -> NDArray[np.uint16]:
-    """The f16 bits of the first `num_tokens` tokens, which must be computed: [tokens, layers, kv heads, 2, D]."""
-    layout = model.spec.kv_layout
+def kv_rows(model: Model, session: Session, num_tokens: int) -> NDArray[np.uint32]:
+    """Of the first `num_tokens` tokens, which must be computed: [tokens, layers, kv heads, 2, D], keys and values."""
     branch = session._timeline.context.branch
     assert num_tokens <= branch.length, (num_tokens, branch.length)
-    pages = model.tree.pool.memory[branch.page_table(), : layout.used_bytes].copy().view(np.uint16)
-    heads = pages.reshape(len(pages), layout.num_layers, layout.num_kv_heads, 2, -1)
-    keys = heads[:, :, :, 0].reshape(*heads.shape[:3], layout.head_dim, PAGE_TOKENS).swapaxes(-1, -2)
-    values = heads[:, :, :, 1].reshape(*heads.shape[:3], PAGE_TOKENS, layout.head_dim)
-    rows = np.stack((keys, values), axis=-2)
-    return np.moveaxis(rows, 3, 1).reshape(-1, *rows.shape[1:3], 2, layout.head_dim)[:num_tokens]
+    return rows_in_pages(model.tree.pool.memory, model.spec.kv_layout, branch.page_table(), num_tokens)
+
+
+def rows_in_pages(memory: NDArray[np.uint8], layout: KvLayout, table: Int32Array, length: int) -> NDArray[np.uint32]:
+    """The bits of every row as f32 [tokens, layers, kv heads, 2, D]; of int8 [..., D + 1], the last being the scale."""
+    layers = [KvRows(memory, layout, layer).read(table, length) for layer in range(layout.num_layers)]
+    return np.stack([_bits(past) for past in layers], axis=1)
+
+
+def _bits(past: Past) -> NDArray[np.uint32]:
+    rows = np.stack((past.k, past.v), axis=2)
+    if past.scales is not None:
+        rows = np.concatenate((rows, past.scales[..., None]), axis=-1)
+    return rows.view(np.uint32)

@@ -18,16 +18,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unsay.errors import CacheError
-from unsay.isa.abi import KvLayout
+from unsay.isa.kv import KV_FORMATS, KvLayout
 
-IMAGE_VERSION = 1
+IMAGE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Shape of the model, from its file. Sizes in elements, context_length in tokens.
+    """Shape of the model, from its file, and the format of its KV pages. Sizes in elements, context_length in tokens.
 
     rope_pairing: rows of a head of Q and K that rotate together (N8): (2i, 2i + 1) if adjacent, (i, i + D/2) if halves.
+    kv_format: what keys and values are kept as, a name of isa.kv.KV_FORMATS; chosen when the image is made.
     """
 
     name: str
@@ -43,11 +44,12 @@ class ModelSpec:
     norm_eps: float
     rope_base: float
     rope_pairing: str = "adjacent"
+    kv_format: str = "f16"
 
     @property
     def kv_layout(self) -> KvLayout:
         """Layout of this model's KV pages."""
-        return KvLayout(self.num_layers, self.num_kv_heads, self.head_dim)
+        return KvLayout(self.num_layers, self.num_kv_heads, self.head_dim, KV_FORMATS[self.kv_format])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from unsay.engine.request import Request
 from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError
 from unsay.image import ImageFiles, ModelSpec, VocabSpec
+from unsay.isa.kv import AUTO, check_kv_format
 from unsay.kv.pages import PagePool
 from unsay.kv.tree import KvTree
 from unsay.runtime.executor import Executor
@@ -44,6 +45,7 @@ def load(
     target: str | None = None,
     num_threads: int | None = None,
     executor: str = "native",
+    kv: str = AUTO,
     kv_tokens: int | None = None,
     speculate: bool = True,
     progress: Progress | None = None,
@@ -54,8 +56,9 @@ def load(
 
     target: instruction set to compile for, the best of this CPU by default. num_threads: one per usable core by
     default. executor: "native", "reference" (slow, the definition), "checked" (that, and the
-    invariants of every instruction: InvariantError) or "null" (no arithmetic). kv_tokens: tokens all
-    sessions together can keep. speculate: compute guesses along with the next token (engine/drafter.py); without, the
+    invariants of every instruction: InvariantError) or "null" (no arithmetic). kv: what keys and values are kept
+    as, "f16", "f32" or "int8"; "auto" is f32 if the model's weights are, else f16. kv_tokens: tokens all sessions
+    together can keep. speculate: compute guesses along with the next token (engine/drafter.py); without, the
     tokens are the same, and come slower where the text repeats itself.
     Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
     """
@@ -65,15 +68,16 @@ def load(
 
     if executor not in EXECUTORS:
         raise RequestError(f"executor {executor!r} is not known; there are: {', '.join(EXECUTORS)}")
+    check_kv_format(kv)
     _check_sizes(num_threads, kv_tokens)
     if target is not None:
         check_runs_here(target)
     chosen = target or default_target()
     source = hub.resolve(_checked_path(name_or_path), progress)
-    files = find_compiled(source, target=chosen, progress=progress)
+    files = find_compiled(source, target=chosen, kv=kv, progress=progress)
     if files is None:
         _check_text_side(source)
-        files = compile_model(source, target=chosen, progress=progress)
+        files = compile_model(source, target=chosen, kv=kv, progress=progress)
     return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens, speculate=speculate)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.kv_rows import rows_in_pages
 from unsay import Model
-from unsay.core import PAGE_TOKENS, Batch
-from unsay.image import ModelSpec
+from unsay.core import Batch
 from unsay.kv.tree import Branch
 
 _NUM_WANTED = 6
@@ -24,10 +24,10 @@ _salts = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """logits: uint32 [wanted, V], the f32 bits at some positions, the last among them. rows: uint16, see `kv_bits`."""
+    """logits: uint32 [wanted, V], the f32 bits at some positions, the last among them. rows: uint32, see `kv_bits`."""
 
     logits: NDArray[np.uint32]
-    rows: NDArray[np.uint16]
+    rows: NDArray[np.uint32]
 
     def assert_equals(self, other: Outcome, what: str) -> None:
         """The same bits, everywhere."""
@@ -74,17 +74,11 @@ def wanted_positions(num_tokens: int) -> list[int]:
     return sorted({*range(0, num_tokens, step), num_tokens - 1})
 
 
-def kv_bits(model: Model, branch: Branch, num_tokens: int | None = None) -> NDArray[np.uint16]:
-    """The f16 bits of a branch's first tokens (all): [tokens, layers x KV heads, 2, D], keys then values."""
-    spec: ModelSpec = model.spec
-    layout, length = spec.kv_layout, branch.length if num_tokens is None else num_tokens
+def kv_bits(model: Model, branch: Branch, num_tokens: int | None = None) -> NDArray[np.uint32]:
+    """The bits of a branch's first tokens (all): [tokens, layers, KV heads, 2, D], keys then values."""
+    length = branch.length if num_tokens is None else num_tokens
     assert length <= branch.length, (length, branch.length)
-    pages = model.tree.pool.memory[branch.page_table(), : layout.used_bytes].copy().view(np.uint16)
-    blocks = pages.reshape(len(pages), layout.num_layers * layout.num_kv_heads, 2, layout.head_dim * PAGE_TOKENS)
-    keys = blocks[:, :, 0].reshape(*blocks.shape[:2], layout.head_dim, PAGE_TOKENS).transpose(0, 3, 1, 2)
-    values = blocks[:, :, 1].reshape(*blocks.shape[:2], PAGE_TOKENS, layout.head_dim).transpose(0, 2, 1, 3)
-    rows = np.stack((keys, values), axis=3)
-    return rows.reshape(-1, *rows.shape[2:])[:length]
+    return rows_in_pages(model.tree.pool.memory, model.spec.kv_layout, branch.page_table(), length)
 
 
 def _batch(

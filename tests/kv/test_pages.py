@@ -40,6 +40,20 @@ def test_cooled_pages_take_no_memory_and_can_be_used_again() -> None:
     assert {pool.allocate() for _ in range(512)} == set(range(512))
 
 
+@pytest.mark.parametrize("page_bytes", [3 * mmap.PAGESIZE // 2, mmap.PAGESIZE // 4, 5 * mmap.PAGESIZE // 2])
+def test_discarding_a_page_that_is_not_whole_pages_of_the_system_spares_its_neighbours(page_bytes: int) -> None:
+    """As where the system's pages have 64 KiB."""
+    pool = PagePool(page_bytes, 8)
+    for page in range(8):
+        assert pool.allocate() == page
+    for discarded in (2, 3, 7):
+        pool.memory[:] = 1
+        pool.discard(discarded)
+        others = [page for page in range(8) if page != discarded]
+        assert (pool.memory[others] == 1).all()
+        assert (pool.memory[discarded] == 0).sum() >= page_bytes - 2 * mmap.PAGESIZE
+
+
 def test_allocate_returns_none_when_full_and_works_again_after_a_free() -> None:
     pool = PagePool(PAGE_BYTES, 3)
     assert sorted(page for page in (pool.allocate(), pool.allocate(), pool.allocate()) if page is not None) == [0, 1, 2]

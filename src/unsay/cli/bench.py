@@ -59,7 +59,10 @@ def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
 
     with progress_bars() as progress:
         files = compile_model(
-            hub.resolve(args.model, progress), target=args.target or default_target(), progress=progress
+            hub.resolve(args.model, progress),
+            target=args.target or default_target(),
+            kv=args.kv,
+            progress=progress,
         )
     manifest = Manifest.from_json(files.manifest.read_text())
     model = open_image(files, num_threads=args.threads, executor=args.executor, speculate=False)

@@ -81,7 +81,7 @@ def _linked(args: argparse.Namespace) -> Host:
         check_runs_here(args.target)
     with progress_bars() as progress:
         source = hub.resolve(args.model, progress)
-        files = compile_model(source, target=args.target or default_target(), progress=progress)
+        files = compile_model(source, target=args.target or default_target(), kv=args.kv, progress=progress)
     image = load_image(files)
     pool = PagePool(image.manifest.spec.kv_layout.page_bytes, _NUM_PAGES)
     module, name = _EXECUTORS[args.executor]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from unsay.model import Model
 
 DEFAULT_MODEL = "smollm2:135m"
+KV_FORMATS = ("auto", "f16", "f32", "int8")
 EXECUTORS = ("native", "reference", "checked", "null")
 
 _SAMPLING = (
@@ -28,16 +29,23 @@ _SAMPLING = (
 
 
 def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool = False) -> None:
-    """--model, --threads, --target, --executor. program_names_model: its model is the default."""
+    """--model, --threads, --target, --kv, --executor. program_names_model: its model is the default."""
     group = parser.add_argument_group("model")
     default = "the one the program names, if any" if program_names_model else DEFAULT_MODEL
     known = f"a known model (`unsay list`) or the path of a .gguf file or Hugging Face directory (default {default})"
     group.add_argument("--model", default=None if program_names_model else DEFAULT_MODEL, metavar="M", help=known)
     group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
     group.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
+    add_kv_option(group)
     group.add_argument("--executor", choices=EXECUTORS, default="native", help="what computes (default native)")
     text = "compute by the definition, slowly, and stop where an operation breaks an invariant"
     group.add_argument("--checked", dest="executor", action="store_const", const="checked", help=text)
+
+
+def add_kv_option(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
+    """--kv."""
+    text = "keep keys and values as this (default auto: f32 if the model's weights are, else f16)"
+    parser.add_argument("--kv", choices=KV_FORMATS, default="auto", help=text)
 
 
 def add_speculation_option(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +93,6 @@ def load_model(args: argparse.Namespace) -> Model:
         raise RequestError(f"--threads {args.threads}: it must be 1 or more")
     with progress_bars() as progress:
         return load(
-            args.model, target=args.target, num_threads=args.threads, executor=args.executor,
+            args.model, target=args.target, num_threads=args.threads, executor=args.executor, kv=args.kv,
             speculate=getattr(args, "speculate", True), progress=progress,
         )  # fmt: skip

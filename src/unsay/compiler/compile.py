@@ -1,8 +1,8 @@
 """From a model file to an image ready to run: taken from the cache, or made by `pipeline.build_image` and kept there.
 
-An image is named by what it depends on: the bytes of the model's files, the target, the limits of a step, the compiler
-itself, and a third party's emitter by the file that has its class. A warm start reads no weights and imports neither
-the compiler's passes nor llvmlite.
+An image is named by what it depends on: the bytes of the model's files, the target, the format of KV pages, the limits
+of a step, the compiler itself, and a third party's emitter by the file that has its class. A warm start reads no
+weights and imports neither the compiler's passes nor llvmlite.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from unsay.compiler.codegen.backends import find_backend
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.limits import LIMITS
 from unsay.image import IMAGE_VERSION, ImageFiles
+from unsay.isa.kv import AUTO, check_kv_format
 from unsay.isa.targets import is_cpu_target
 
 if TYPE_CHECKING:
@@ -30,16 +31,18 @@ _SOURCES = ("compiler", "isa", "image.py")
 """What decides the bytes of an image, under src/unsay."""
 
 
-def compile_model(source: Path, *, target: str, progress: Progress | None = None) -> ImageFiles:
+def compile_model(source: Path, *, target: str, kv: str = AUTO, progress: Progress | None = None) -> ImageFiles:
     """The image of a model (a file or directory) for one target; made if the cache has none, by one process at a time.
 
-    Raises ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or CacheError.
+    kv: a format of KV pages (isa/kv.py) or "auto". Raises RequestError if it is neither, ModelNotFoundError,
+    ModelFileError, UnsupportedError, TargetError or CacheError.
     """
     find_backend(target)
+    check_kv_format(kv)
     root = cache_root()
     files = model_files(source)
     identity, digest = identities(files), files_digest(root, files, progress)
-    key = image_key(digest, target)
+    key = image_key(digest, target, kv)
     if image := find_image(root, key):
         return image
     with exclusive(root, digest) as work:
@@ -47,19 +50,20 @@ def compile_model(source: Path, *, target: str, progress: Progress | None = None
             return image
         from unsay.compiler.pipeline import Job, build_image
 
-        return build_image(Job(source, identity, digest, target, key, root, work, progress))
+        return build_image(Job(source, identity, digest, target, kv, key, root, work, progress))
 
 
-def find_compiled(source: Path, *, target: str, progress: Progress | None = None) -> ImageFiles | None:
+def find_compiled(source: Path, *, target: str, kv: str = AUTO, progress: Progress | None = None) -> ImageFiles | None:
     """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
     find_backend(target)
+    check_kv_format(kv)
     root = cache_root()
-    return find_image(root, image_key(files_digest(root, model_files(source), progress), target))
+    return find_image(root, image_key(files_digest(root, model_files(source), progress), target, kv))
 
 
-def image_key(model_sha256: str, target: str) -> str:
+def image_key(model_sha256: str, target: str, kv: str = AUTO) -> str:
     """Name of an image in the cache."""
-    parts = (model_sha256, target, IMAGE_VERSION, compiler_version(), LIMITS)
+    parts = (model_sha256, target, kv, IMAGE_VERSION, compiler_version(), LIMITS)
     made_by = () if is_cpu_target(target) else (_emitter_version(target),)
     return f"{target}-{hashlib.sha256(repr(parts + made_by).encode()).hexdigest()[:40]}"
 

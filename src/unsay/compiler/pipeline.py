@@ -26,19 +26,21 @@ from unsay.compiler.verify.validate import PassProof, proofs_to_json, run_valida
 from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
+from unsay.isa.kv import AUTO
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What to make, and where: `work` is ours alone until the image is stored under `image_key`.
 
-    source_sha256 is of the files that had these identities.
+    kv: a format of KV pages or "auto". source_sha256 is of the files that had these identities.
     """
 
     source: Path
     source_identity: tuple[FileIdentity, ...]
     source_sha256: str
     target: str
+    kv: str
     image_key: str
     cache_root: Path
     work: Path
@@ -47,7 +49,7 @@ class Job:
 
 def build_image(job: Job) -> ImageFiles:
     """Compile the model and store the image."""
-    loaded = load(job.source)
+    loaded = load(job.source, job.kv)
     graph = to_graph(loaded)
     proofs = run_validated(graph, PIPELINE)
     verify(graph)
@@ -57,9 +59,9 @@ def build_image(job: Job) -> ImageFiles:
     return store(job, loaded, lowered, code, proofs)
 
 
-def load(source: Path) -> Loaded:
+def load(source: Path, kv: str = AUTO) -> Loaded:
     """Open the model; raises ModelNotFoundError, ModelFileError or UnsupportedError."""
-    return open_model(source)
+    return open_model(source, kv)
 
 
 def to_graph(loaded: Loaded) -> Graph:

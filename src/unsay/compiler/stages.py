@@ -24,13 +24,14 @@ from unsay.compiler.passes.pipeline import PIPELINE, After
 from unsay.compiler.pipeline import Loaded, load, to_graph
 from unsay.compiler.verify.validate import run_validated
 from unsay.errors import TargetError
+from unsay.isa.kv import AUTO
 from unsay.isa.targets import find_target, is_cpu_target
 
 Stage: TypeAlias = Literal["llmir", "avm", "llvm", "asm", "object"]
 """What is one text or one file."""
 
 
-def compile_to(source: Path, target: str, stage: Stage, after: After | None = None) -> bytes:
+def compile_to(source: Path, target: str, stage: Stage, after: After | None = None, kv: str = AUTO) -> bytes:
     """What the model is at this stage, as bytes (text in UTF-8); `after` sees the graph after each pass.
 
     Raises ModelFileError, UnsupportedError, PassError or TargetError.
@@ -38,7 +39,7 @@ def compile_to(source: Path, target: str, stage: Stage, after: After | None = No
     backend = find_backend(target)
     if stage not in ("llmir", "avm") and not is_cpu_target(target):
         raise TargetError(f"{target} has no {stage}: it makes {backend.emitter.makes}; write that with --emit files")
-    loaded = load(source)
+    loaded = load(source, kv)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
     if stage == "llmir":
@@ -52,10 +53,10 @@ def compile_to(source: Path, target: str, stage: Stage, after: After | None = No
     return text.encode() if stage == "llvm" else translate(text, chosen, stage)
 
 
-def target_files(source: Path, target: str, after: After | None = None) -> Mapping[str, bytes]:
+def target_files(source: Path, target: str, after: After | None = None, kv: str = AUTO) -> Mapping[str, bytes]:
     """What the back end of a target makes of the model, by file name. Raises as compile_to."""
     backend = find_backend(target)
-    loaded = load(source)
+    loaded = load(source, kv)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
     return backend.emitter.emit(_step(loaded, graph)).files

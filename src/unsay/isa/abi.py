@@ -1,20 +1,8 @@
-"""What the native step and its caller agree on: the argument block and the layout of a KV page.
-
-A page holds P = 16 tokens of one sequence, all layers, f16:
-
-    page [L][K]{ keys [D][P] | values [P][D] }          keys are transposed: one vector is one dim of 16 tokens
-
-Rows at and beyond a context's length hold garbage and are never read for their value.
-"""
+"""What the native step and its caller agree on: the argument block. The pages of keys and values are in isa/kv.py."""
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-
-from unsay.core import PAGE_TOKENS
-
-_OS_PAGE_BYTES = 4096
 
 
 class StepArgs(ctypes.Structure):
@@ -64,35 +52,3 @@ class PoolState(ctypes.Structure):
         ("waiting", ctypes.c_int32),
         ("pad2", ctypes.c_uint8 * 56),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class KvLayout:
-    """Byte offsets inside a KV page."""
-
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-
-    @property
-    def head_bytes(self) -> int:
-        """Keys and values of one head of one layer."""
-        return 2 * self.head_dim * PAGE_TOKENS * 2
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of a page that hold keys and values."""
-        return self.num_layers * self.num_kv_heads * self.head_bytes
-
-    @property
-    def page_bytes(self) -> int:
-        """Distance between pages in the pool: whole pages of the operating system, so a page can be given back."""
-        return -(-self.used_bytes // _OS_PAGE_BYTES) * _OS_PAGE_BYTES
-
-    def key_offset(self, layer: int, head: int) -> int:
-        """Offset of keys f16 [D][P]."""
-        return (layer * self.num_kv_heads + head) * self.head_bytes
-
-    def value_offset(self, layer: int, head: int) -> int:
-        """Offset of values f16 [P][D]."""
-        return self.key_offset(layer, head) + self.head_dim * PAGE_TOKENS * 2

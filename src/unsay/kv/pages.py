@@ -30,7 +30,7 @@ class PagePool:
     """
 
     def __init__(self, page_bytes: int, capacity_pages: int) -> None:
-        assert page_bytes > 0 and page_bytes % mmap.PAGESIZE == 0, (page_bytes, mmap.PAGESIZE)
+        assert page_bytes > 0, page_bytes
         if capacity_pages < 1:
             raise RequestError(f"a KV pool of {capacity_pages} pages holds nothing: give at least 1 page (16 tokens)")
         self.page_bytes = page_bytes
@@ -88,10 +88,15 @@ class PagePool:
         return self._warm.popleft() if len(self._warm) > _NUM_WARM_PAGES else None
 
     def discard(self, page: int) -> None:
-        """Give the page's memory back to the system; other Python threads run meanwhile."""
-        address = self.memory.ctypes.data + page * self.page_bytes
-        result = _madvise(address, self.page_bytes, mmap.MADV_DONTNEED)
-        assert result == 0, (page, ctypes.get_errno())
+        """Give the page's memory back to the system; other Python threads run meanwhile.
+
+        All but the ends it shares with its neighbours, where the system's pages are no divisors of ours (64 KiB).
+        """
+        start = -(-page * self.page_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (page + 1) * self.page_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        if start < end:
+            result = _madvise(self.memory.ctypes.data + start, end - start, mmap.MADV_DONTNEED)
+            assert result == 0, (page, ctypes.get_errno())
 
     def put_cold(self, page: int) -> None:
         """The page that was discarded can be allocated again."""

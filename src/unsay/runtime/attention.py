@@ -2,64 +2,105 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from unsay.core import PAGE_TOKENS, Batch, Float32Array
-from unsay.isa.abi import KvLayout
+from unsay.isa.formats import DType
+from unsay.isa.kv import KvLayout
 from unsay.runtime.arithmetic import exp, f32, fma, sum16
 
 PART_TOKENS = 256
 """Keys attended to at a time."""
 
+_ELEMENTS = {DType.F16: np.float16, DType.F32: np.float32, DType.I8: np.int8}
+
 
 class KvRows:
-    """Keys and values of one layer in the pool's pages (isa/abi.py), as f16 views. keys: [pages, K, D, P];
-    values: [pages, K, P, D]."""
+    """Keys and values of one layer in the pool's pages (isa/kv.py), as views of them. Per KV head: keys [pages, D, P],
+    values [pages, P, D]; of int8 scales [pages, 2, P], keys then values."""
 
     def __init__(self, kv_memory: NDArray[np.uint8], layout: KvLayout, layer: int) -> None:
-        halves = kv_memory.view(np.float16)
+        kind = np.dtype(_ELEMENTS[layout.dtype])
+        key_shape, value_shape = (layout.head_dim, PAGE_TOKENS), (PAGE_TOKENS, layout.head_dim)
         heads = range(layout.num_kv_heads)
-        size = layout.head_dim * PAGE_TOKENS
-        self.keys = [
-            self._part(halves, layout.key_offset(layer, h), size, (layout.head_dim, PAGE_TOKENS)) for h in heads
-        ]
-        self.values = [
-            self._part(halves, layout.value_offset(layer, h), size, (PAGE_TOKENS, layout.head_dim)) for h in heads
-        ]
-
-    @staticmethod
-    def _part(halves: NDArray[np.float16], offset: int, size: int, shape: tuple[int, int]) -> NDArray[np.float16]:
-        return halves[:, offset // 2 : offset // 2 + size].reshape(-1, *shape, copy=False)
+        self.keys = [_view(kv_memory, layout.key_offset(layer, h), kind, key_shape) for h in heads]
+        self.values = [_view(kv_memory, layout.value_offset(layer, h), kind, value_shape) for h in heads]
+        self.scales: list[NDArray[np.float32]] = []
+        if layout.is_scaled:
+            offsets = [layout.scale_offset(layer, h) for h in heads]
+            self.scales = [_view(kv_memory, offset, np.dtype(np.float32), (2, PAGE_TOKENS)) for offset in offsets]
 
     def append(self, k: Float32Array, v: Float32Array, batch: Batch) -> None:
-        """Round k and v [T, K, D] to f16 and store them in the rows of their positions."""
+        """Store k and v [T, K, D] in the rows of their positions, in the format of the pages."""
         pages = batch.page_tables[batch.sequence, batch.positions // PAGE_TOKENS]
         assert (pages >= 0).all(), ("a position without a page", batch.positions, batch.page_tables)
         slots = batch.positions % PAGE_TOKENS
         for head, (keys, values) in enumerate(zip(self.keys, self.values, strict=True)):
-            keys[pages, :, slots] = k[:, head].astype(np.float16)
-            values[pages, slots] = v[:, head].astype(np.float16)
+            rows = (k[:, head], v[:, head])
+            if self.scales:
+                (key_row, key_scale), (value_row, value_scale) = (quantise(row) for row in rows)
+                self.scales[head][pages, 0, slots], self.scales[head][pages, 1, slots] = key_scale, value_scale
+                rows = (key_row, value_row)
+            keys[pages, :, slots], values[pages, slots] = (row.astype(keys.dtype) for row in rows)
 
-    def read(self, page_table: NDArray[np.int32], length: int) -> tuple[Float32Array, Float32Array]:
-        """Keys and values of positions 0..length-1 of one sequence, f32 [S, K, D]."""
+    def read(self, page_table: NDArray[np.int32], length: int) -> Past:
+        """Positions 0..length-1 of one sequence."""
         pages = page_table[: -(-length // PAGE_TOKENS)]
         keys = [part[pages].transpose(0, 2, 1).reshape(-1, part.shape[1])[:length] for part in self.keys]
         values = [part[pages].reshape(-1, part.shape[2])[:length] for part in self.values]
-        return np.stack(keys, axis=1).astype(np.float32), np.stack(values, axis=1).astype(np.float32)
+        scales = [part[pages].transpose(0, 2, 1).reshape(-1, 2)[:length] for part in self.scales]
+        k, v = (np.stack(rows, axis=1).astype(np.float32) for rows in (keys, values))
+        return Past(k, v, np.stack(scales, axis=1) if scales else None)
 
 
-def attend(
-    q: Float32Array, k: Float32Array, v: Float32Array, positions: NDArray[np.int32], scale: float
-) -> Float32Array:
-    """N9 for the tokens of one sequence. q: [T, H, D]; k, v: [S, K, D]; positions: [T], ascending; out [T, H, D]."""
-    group = q.shape[1] // k.shape[1]
-    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
-    top, total, out = _attend_part(q, k[:PART_TOKENS], v[:PART_TOKENS], positions, scale)
-    for start in range(PART_TOKENS, len(k), PART_TOKENS):
-        part = slice(start, start + PART_TOKENS)
+def _view(memory: NDArray[np.uint8], offset: int, kind: np.dtype[Any], shape: tuple[int, int]) -> NDArray[Any]:
+    """[pages, *shape] of this type, at an offset in every page."""
+    num_bytes = shape[0] * shape[1] * kind.itemsize
+    return memory[:, offset : offset + num_bytes].view(kind).reshape(-1, *shape, copy=False)
+
+
+def quantise(x: Float32Array) -> tuple[Float32Array, Float32Array]:
+    """N9, int8: the integers of rows x [T, D], as f32, and the scale [T] of each."""
+    amax = np.abs(x).max(axis=-1)
+    is_zero = amax < f32(2.0**-100)
+    scale, inverse = (np.where(is_zero, f32(0), y) for y in (amax / f32(127), f32(127) / amax))
+    return np.rint(x * inverse[:, None]), scale
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a token attends to. k, v: [S, K, D], integers if there are scales [S, K, 2], of keys and of values."""
+
+    k: Float32Array
+    v: Float32Array
+    scales: Float32Array | None = None
+
+    def part(self, start: int) -> Past:
+        """The part of PART_TOKENS keys from `start` on."""
+        chosen = slice(start, start + PART_TOKENS)
+        return Past(self.k[chosen], self.v[chosen], None if self.scales is None else self.scales[chosen])
+
+    def values(self) -> Float32Array:
+        """The values as numbers."""
+        return self.v if self.scales is None else self.v * self.scales[:, :, 1, None]
+
+    def of_heads(self, group: int) -> Past:
+        """With a KV head for every one of its `group` query heads."""
+        scales = None if self.scales is None else np.repeat(self.scales, group, axis=1)
+        return Past(np.repeat(self.k, group, axis=1), np.repeat(self.v, group, axis=1), scales)
+
+
+def attend(q: Float32Array, past: Past, positions: NDArray[np.int32], scale: float) -> Float32Array:
+    """N9 for the tokens of one sequence. q: [T, H, D]; positions: [T], ascending; out [T, H, D]."""
+    past = past.of_heads(q.shape[1] // past.k.shape[1])
+    top, total, out = _attend_part(q, past.part(0), positions, scale)
+    for start in range(PART_TOKENS, len(past.k), PART_TOKENS):
         reach = slice(int(np.searchsorted(positions, start)), None)
-        m, weight, o = _attend_part(q[reach], k[part], v[part], positions[reach] - start, scale)
+        m, weight, o = _attend_part(q[reach], past.part(start), positions[reach] - start, scale)
         new_top = np.maximum(top[reach], m)
         a, b = exp(top[reach] - new_top), exp(m - new_top)
         total[reach] = fma(total[reach], a, weight * b)
@@ -70,21 +111,23 @@ def attend(
 
 
 def _attend_part(
-    q: Float32Array, k: Float32Array, v: Float32Array, last: NDArray[np.int32], scale: float
+    q: Float32Array, past: Past, last: NDArray[np.int32], scale: float
 ) -> tuple[Float32Array, Float32Array, Float32Array]:
-    """One part of N9: maximum [T, H], sum [T, H] and weighted values [T, H, D]. q: [T, H, D]; k, v: [S, H, D];
+    """One part of N9: maximum [T, H], sum [T, H] and weighted values [T, H, D]. q: [T, H, D]; past: of H heads;
     last: [T], ascending, the last key of the part each token sees (at or beyond S: all of them)."""
+    k, v = past.k, past.v
     even = np.zeros((*q.shape[:2], len(k)), np.float32)
     odd = even
     for d in range(0, q.shape[2], 2):
         even = fma(k[:, :, d].T, q[:, :, d, None], even)
         odd = fma(k[:, :, d + 1].T, q[:, :, d + 1, None], odd)
-    scores = (even + odd) * f32(scale)
+    scores = (even + odd) * (f32(scale) if past.scales is None else past.scales[:, :, 0].T * f32(scale))
     scores[np.broadcast_to(np.arange(len(k)) > last[:, None, None], scores.shape)] = -np.inf
     m = scores.max(axis=-1)
     e = exp(scores - m[..., None])
+    weights = e if past.scales is None else e * past.scales[:, :, 1].T
     o = np.zeros(q.shape, np.float32)
     for t in range(len(k)):
         first = int(np.searchsorted(last, t))
-        o[first:] = fma(e[first:, :, t, None], v[t], o[first:])
+        o[first:] = fma(weights[first:, :, t, None], v[t], o[first:])
     return m, sum16(e), o

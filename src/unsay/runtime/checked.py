@@ -132,7 +132,7 @@ def _attention(unit: TensorUnit, op: Instruction, registers: list[int], batch: B
     cache = KvRows(unit.kv_memory, unit.layout, op.integer("layer"))
     group = num_heads // op.integer("num_kv_heads")
     for token, (row, position) in enumerate(zip(batch.sequence, batch.positions, strict=True)):
-        _, values = cache.read(batch.page_tables[row], int(position) + 1)
+        values = cache.read(batch.page_tables[row], int(position) + 1).values()
         low, high = (np.repeat(edge, group, axis=0) for edge in (values.min(axis=0), values.max(axis=0)))
         slack = _slack(values) if out.dtype.name == "F32" else _slack(values) + np.abs(values).max() / 127
         inside = (low - slack <= y[token]) & (y[token] <= high + slack)

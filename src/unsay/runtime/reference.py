@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from unsay.core import Batch, Float32Array
 from unsay.errors import MachineError
 from unsay.image import ModelSpec
-from unsay.isa.abi import KvLayout
 from unsay.isa.address import address_tag, make_address
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, padded_rows
+from unsay.isa.kv import KvLayout
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, NUM_REGISTERS, Channel, Dim0, Region
 from unsay.isa.program import Instruction
 from unsay.runtime import arithmetic
@@ -193,8 +193,8 @@ def _attn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch)
     for row in np.unique(batch.sequence):
         own = np.flatnonzero(batch.sequence == row)
         positions = batch.positions[own]
-        keys, values = cache.read(batch.page_tables[row], int(positions[-1]) + 1)
-        result[own] = attend(queries[own], keys, values, positions, op.field("scale"))
+        past = cache.read(batch.page_tables[row], int(positions[-1]) + 1)
+        result[own] = attend(queries[own], past, positions, op.field("scale"))
     out.write(result.reshape(len(queries), -1), batch)
 
 

@@ -154,9 +154,16 @@ def make_batch(positions: list[int], sequence: list[int] | None = None, *, rows:
 
 
 def random_pages(rng: np.random.Generator, spec: ModelSpec, batch: Batch) -> NDArray[np.uint8]:
-    """Pages full of small f16 numbers."""
-    halves = rng.standard_normal((batch.page_tables.size, spec.kv_layout.page_bytes // 2)).astype(np.float16)
-    return halves.view(np.uint8)
+    """Pages full of small numbers."""
+    layout, shape = spec.kv_layout, (batch.page_tables.size, spec.kv_layout.page_bytes)
+    if layout.is_scaled:
+        pages = rng.integers(0, 256, shape, np.uint8)
+        for layer, head in np.ndindex(layout.num_layers, layout.num_kv_heads):
+            at = layout.scale_offset(layer, head)
+            pages[:, at : at + 128] = (rng.random((len(pages), 32), np.float32) * 0.03).view(np.uint8)
+        return pages
+    kind = np.float16 if layout.dtype is DType.F16 else np.float32
+    return rng.standard_normal((shape[0], shape[1] // layout.element_bytes)).astype(kind).view(np.uint8)
 
 
 def run_reference(step: StepBuilder, batch: Batch, pages: NDArray[np.uint8]) -> Memory:

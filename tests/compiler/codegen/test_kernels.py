@@ -17,6 +17,7 @@ from tests.compiler.codegen.steps import (
 )
 from unsay.core import Batch
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
+from unsay.isa.kv import KV_FORMATS
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel
 
 WEIGHTS = (DType.Q4_1, DType.Q4_0, DType.Q8_0, DType.F16, DType.BF16, DType.F32)
@@ -161,11 +162,13 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("out", [DType.F32, DType.Q8A])
+@pytest.mark.parametrize("kv_format", KV_FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_attention_equals_definition(shape: str, out: DType) -> None:
+def test_attention_equals_definition(shape: str, kv_format: str) -> None:
     heads, kv_heads, dim = SHAPES[shape]
-    step = StepBuilder(np.random.default_rng(9), tiny_spec(num_heads=heads, num_kv_heads=kv_heads, head_dim=dim))
+    out = DType.F32 if kv_format == "f32" else DType.Q8A
+    sizes = {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": dim, "kv_format": kv_format}
+    step = StepBuilder(np.random.default_rng(9), tiny_spec(**sizes))
     step.activation(1, DType.F32, (heads + 2 * kv_heads) * dim)
     step.activation(2, out, heads * dim)
     step.add(
@@ -181,8 +184,21 @@ def test_attention_equals_definition(shape: str, out: DType) -> None:
         assert_same(step, batch, threads=(1, 2, 3))
 
 
-def test_attention_of_many_tokens_equals_one_at_a_time() -> None:
-    step = StepBuilder(np.random.default_rng(10))
+def test_a_row_of_nothing_has_an_int8_scale_of_nothing() -> None:
+    step = StepBuilder(np.random.default_rng(9), tiny_spec(num_heads=1, num_kv_heads=1, head_dim=16, kv_format="int8"))
+    values = np.zeros((CAPACITY, 48), np.float32)
+    values[1] = 2.0**-101
+    values[2] = np.arange(-24, 24) / 24
+    step.activation(1, DType.F32, 48, values)
+    step.activation(2, DType.F32, 16)
+    sizes = {"num_heads": 1, "num_kv_heads": 1, "head_dim": 16, "q_column": 0, "k_column": 16, "v_column": 32}
+    step.add("ATTN", 2, 1, 1, 1, layer=1, scale=0.25, **sizes)
+    assert_same(step, make_batch([0, 1, 2]))
+
+
+@pytest.mark.parametrize("kv_format", KV_FORMATS)
+def test_attention_of_many_tokens_equals_one_at_a_time(kv_format: str) -> None:
+    step = StepBuilder(np.random.default_rng(10), tiny_spec(kv_format=kv_format))
     step.activation(1, DType.F32, 8 * 32)
     offset = step.activation(2, DType.F32, 4 * 32)
     step.add(

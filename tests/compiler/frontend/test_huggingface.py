@@ -87,6 +87,7 @@ def test_every_key_of_a_config_is_in_the_spec(tmp_path: Path) -> None:
     assert spec == ModelSpec(
         name="tiny", architecture="llama", num_layers=3, embedding_size=96, num_heads=6, num_kv_heads=3, head_dim=16,
         ffn_size=160, vocab_size=293, context_length=1024, norm_eps=1e-5, rope_base=5e5, rope_pairing="halves",
+        kv_format="f32",
     )  # fmt: skip
 
 

@@ -75,14 +75,24 @@ def test_a_sharded_directory_holds_the_same_model(kind: str, directory: Path, tm
     assert open_model(directory).vocab == open_model(sharded).vocab
 
 
-def test_what_the_engine_adds_is_its_half_precision_cache_alone(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_engine_has_the_logits_of_transformers(kind: str, spread: bool, tmp_path: Path) -> None:
+    """Weights as transformers initialises them, and larger ones; keys and values are f32, as the weights are."""
+    given, ids = model_of(kind, spread=spread), some_ids(1, 64)
+    with unsay.load(saved(given, tmp_path / kind), num_threads=1) as model:
+        assert model.spec.kv_format == "f32"
+        logits = model.logits(ids[0].tolist())
+    assert np.abs(logits - logits_of(given, ids)[0].numpy()).max() < WITHIN
+
+
+def test_what_pages_of_f16_add_is_their_rounding_alone(kind: str, tmp_path: Path) -> None:
     """docs/numerics.md N9: with the same rounding put into the graph, the evaluator agrees with the engine.
 
     Weights are as transformers initialises them; benchmarks/importing.py has larger ones too.
     """
     fresh, ids = model_of(kind, spread=False), some_ids(1, 64)
     directory = saved(fresh, tmp_path / kind)
-    with unsay.load(directory, num_threads=1) as model:
+    with unsay.load(directory, num_threads=1, kv="f16") as model:
         logits = model.logits(ids[0].tolist())
     step = import_model(directory)
     store_past_in_half(step.graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unsay.compiler.frontend import huggingface
@@ -15,6 +15,8 @@ from unsay.compiler.ir.types import TensorType
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.models import build_graph
 from unsay.image import ModelSpec, VocabSpec
+from unsay.isa.formats import DType
+from unsay.isa.kv import AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,21 @@ class Loaded:
     vocab: VocabSpec
 
 
-def open_model(source: Path) -> Loaded:
-    """Open a model; raises ModelNotFoundError, ModelFileError or UnsupportedError."""
+def open_model(source: Path, kv: str = AUTO) -> Loaded:
+    """Open a model; kv: the format of its KV pages. Raises ModelNotFoundError, ModelFileError or UnsupportedError."""
     if source.is_dir():
-        return Loaded(*huggingface.open_huggingface(source))
-    file = open_gguf(source)
-    loaded = Loaded(file, model_spec(file), vocab_spec(file))
-    check_vocabulary(file, loaded.spec, loaded.vocab)
-    return loaded
+        loaded = Loaded(*huggingface.open_huggingface(source))
+    else:
+        file = open_gguf(source)
+        loaded = Loaded(file, model_spec(file), vocab_spec(file))
+        check_vocabulary(file, loaded.spec, loaded.vocab)
+    kv_format = _kv_format(loaded.file) if kv == AUTO else kv
+    return replace(loaded, spec=replace(loaded.spec, kv_format=kv_format))
+
+
+def _kv_format(file: WeightFile) -> str:
+    """Of which nothing is lost that the weights have not lost already."""
+    return "f32" if all(tensor.dtype is DType.F32 for tensor in file.tensors.values()) else "f16"
 
 
 def open_text_side(source: Path) -> VocabSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.compiler.codegen.steps import CAPACITY, StepBuilder, make_batch
+from tests.compiler.codegen.steps import CAPACITY, StepBuilder, make_batch, tiny_spec
 from unsay.core import Batch
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 from unsay.isa.opcodes import Channel
@@ -14,9 +14,9 @@ _COLUMNS = {"q_column": 0, "k_column": 128, "v_column": 192}
 _HEADS = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 32}
 
 
-def layer_step(dtype: DType, table: DType) -> StepBuilder:
+def layer_step(dtype: DType, table: DType, kv_format: str = "f16") -> StepBuilder:
     """Embedding by `table`; a layer with weights of `dtype`, a bias and grouped heads; logits of the chosen rows."""
-    step = StepBuilder(np.random.default_rng(1))
+    step = StepBuilder(np.random.default_rng(1), tiny_spec(kv_format=kv_format))
     wide, narrow = (DType.Q8W, DType.Q8A) if dtype in QUANTISED_WEIGHTS else (DType.F32, DType.F32)
     x, normed, packed, attended, gamma, weight = 1, 2, 3, 4, 5, 6
     step.activation(x, DType.F32, _WIDTH)

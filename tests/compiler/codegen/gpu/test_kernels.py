@@ -14,12 +14,15 @@ from tests.compiler.codegen.steps import Memory, StepBuilder, random_pages, run_
 from unsay.compiler.codegen.gpu.plan import plan_step
 from unsay.isa.formats import DType
 
-FORMATS = [(DType.Q4_1, DType.Q8_0), (DType.Q8_0, DType.Q4_0), (DType.Q4_0, DType.Q4_1), (DType.F16, DType.BF16)]
+FORMATS = [
+    (DType.Q4_1, DType.Q8_0, "f16"), (DType.Q8_0, DType.Q4_0, "f16"), (DType.Q4_0, DType.Q4_1, "f16"),
+    (DType.F16, DType.BF16, "f32"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "table"), FORMATS)
-def test_a_whole_layer_equals_the_definition(dtype: DType, table: DType) -> None:
-    step, batch = layer_step(dtype, table), two_sequences()
+@pytest.mark.parametrize(("dtype", "table", "kv_format"), FORMATS)
+def test_a_whole_layer_equals_the_definition(dtype: DType, table: DType, kv_format: str) -> None:
+    step, batch = layer_step(dtype, table, kv_format), two_sequences()
     pages = random_pages(step.rng, step.spec, batch)
     expected = run_reference(step, batch, pages)
     assert not np.array_equal(expected.arena, np.frombuffer(step.arena, np.uint8)), "the step does something"

@@ -14,8 +14,8 @@ from unsay.compiler.codegen.gpu.products import Gemv, gemv
 from unsay.compiler.codegen.gpu.rows import rms_norm
 from unsay.compiler.codegen.gpu.tools import LLD, PTXAS, assemble_ptx, find_tool, link_amdgcn
 from unsay.errors import TargetError
-from unsay.isa.abi import KvLayout
 from unsay.isa.formats import DType
+from unsay.isa.kv import KvLayout
 
 ELF, AMDGPU, CUDA = b"\x7fELF", 224, 190
 

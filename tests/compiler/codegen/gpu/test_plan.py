@@ -49,6 +49,11 @@ def test_the_launches_are_told_with_the_kernels() -> None:
         assert len(launch["buffers"]) == len(plan.kernels[launch["kernel"]].buffers)
 
 
+def test_pages_of_int8_are_refused() -> None:
+    step = layer_step(DType.Q4_1, DType.Q8_0, "int8")
+    refused(step, UnsupportedError, r"keep keys and values as f16 or f32: compile with --kv f16")
+
+
 def test_layer_norm_is_refused_by_name() -> None:
     step = a_step()
     step.add("NORM", 1, 1, 2, flags=("LAYER",), eps=1e-5)

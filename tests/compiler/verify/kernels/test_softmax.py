@@ -13,8 +13,8 @@ from unsay.compiler.verify.kernels.softmax import (
     prove_part_is_softmax,
 )
 from unsay.compiler.verify.obligation import Status, attempt
-from unsay.isa.abi import KvLayout
 from unsay.isa.formats import DType
+from unsay.isa.kv import KvLayout
 
 SHAPE = Attention(KvLayout(1, 1, 32), 2, 0.125, 0, 64, 96, 128, 128, 128, DType.Q8A, 8)
 

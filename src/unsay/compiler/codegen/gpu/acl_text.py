@@ -18,7 +18,9 @@ from unsay.isa.program import Instruction
 
 
 def acl_source(step: Step) -> str:
-    """The C++ text. Raises UnsupportedError naming an instruction that has no ACL operator here."""
+    """The C++ text. Raises UnsupportedError naming an instruction that has no ACL operator here, or a KV format."""
+    if step.spec.kv_format != "f16":
+        raise UnsupportedError(f"ACL's attention takes halves, not {step.spec.kv_format}: compile with --kv f16")
     writer = _Writer()
     for index, instruction in enumerate(step.program):
         name = instruction.row.name

@@ -1,6 +1,6 @@
-"""Attention on a GPU: N9 of docs/numerics.md, over the pages of isa/abi.py.
+"""Attention on a GPU: N9 of docs/numerics.md, over the pages of isa/kv.py in f16 or f32.
 
-    page [L][K]{ keys f16 [D][16] | values f16 [16][D] }      in words: two tokens of a key's dim, two dims of a value
+    page [L][K]{ keys [D][16] | values [16][D] }      in words: of f16 two tokens of a key's dim, two dims of a value
 
 `pool` is bound from where the layer begins in the first page, so that layers share kernels.
 """
@@ -11,10 +11,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unsay.compiler.codegen.gpu.functions import LANES, SUM_LANES, exp, name_of, tree_sum
-from unsay.compiler.codegen.gpu.lanes import F32, I32, Expr, Kernel, Memory, Var, choose, constant, fma, half, half_bits
+from unsay.compiler.codegen.gpu.lanes import (
+    F32,
+    I32,
+    Expr,
+    Kernel,
+    Memory,
+    Var,
+    as_f32,
+    as_i32,
+    choose,
+    constant,
+    fma,
+    half,
+    half_bits,
+)  # fmt: skip
 from unsay.core import PAGE_TOKENS
 from unsay.errors import UnsupportedError
-from unsay.isa.abi import KvLayout
+from unsay.isa.formats import DType
+from unsay.isa.kv import KvLayout
 
 PART_TOKENS = 256
 """Keys of a part; also the lanes of a group."""
@@ -38,13 +53,14 @@ class Attention:
 
 
 def append(layout: KvLayout, part: Literal["keys", "values"], width: int, column: int) -> Kernel:
-    """Round the keys or the values of each token to f16 and put them in its page.
+    """Put the keys or the values of each token in its page, as f16 or f32.
 
-    A lane has two dims of a head, and all tokens in turn, as two tokens of a key share a word.
+    A lane has two dims of a head, and all tokens in turn, as two tokens of a key in f16 share a word.
 
     Grid: ceil(K D / 2 / 64) x 1. Buffers: x f32 [T][width], heads from `column` on; pool, tables i32 [B][stride],
-    sequence i32 [T], positions i32 [T], sizes i32 (T, stride).
+    sequence i32 [T], positions i32 [T], sizes i32 (T, stride). Raises UnsupportedError for pages of int8.
     """
+    _check_format(layout)
     dim, num_pairs = layout.head_dim, layout.num_kv_heads * layout.head_dim // 2
     name = f"append_{part}_{layout.num_kv_heads}x{dim}of{layout.num_layers}_{column}of{width}"
     k = Kernel(name, LANES, f"{part} of {layout.num_kv_heads} heads of {dim} to the pages of the tokens")
@@ -57,18 +73,34 @@ def append(layout: KvLayout, part: Literal["keys", "values"], width: int, column
         slot, d = k.let("slot", position % PAGE_TOKENS), k.let("d", pair * 2 % dim)
         start = k.let("start", _head_start(layout, page, pair * 2 // dim))
         at = k.let("at", t * width + pair * 2 + column)
-        first, second = (k.let("bits", half_bits(x[at + odd])) for odd in (0, 1))
-        if part == "values":
+        pair_of = [x[at + odd] for odd in (0, 1)]
+        if layout.dtype is DType.F32:
+            for odd, value in enumerate(pair_of):
+                index = (d + odd) * PAGE_TOKENS + slot if part == "keys" else (slot + PAGE_TOKENS) * dim + d + odd
+                pool[start + index] = as_i32(value)
+        elif part == "values":
+            first, second = (k.let("bits", half_bits(value)) for value in pair_of)
             pool[start + dim * (PAGE_TOKENS // 2) + ((slot * dim + d) >> 1)] = first | (second << 16)
-        for odd, bits in enumerate((first, second) if part == "keys" else ()):
-            place = k.let("place", start + (((d + odd) * PAGE_TOKENS + slot) >> 1))
-            other = k.let("other", pool[place] & choose((slot & 1).equals(0), -65536, constant(I32, 0xFFFF)))
-            pool[place] = other | (bits << ((slot & 1) * 16))
+        else:
+            for odd, value in enumerate(pair_of):
+                _store_key_half(k, pool, start + (((d + odd) * PAGE_TOKENS + slot) >> 1), slot, value)
     return k
 
 
+def _check_format(layout: KvLayout) -> None:
+    if layout.is_scaled:
+        raise UnsupportedError("GPU kernels keep keys and values as f16 or f32: compile with --kv f16 or --kv f32")
+
+
+def _store_key_half(k: Kernel, pool: Memory, index: Expr, slot: Expr, value: Expr) -> None:
+    """The half of a word that the slot has; the other half is another token's."""
+    bits, place = k.let("bits", half_bits(value)), k.let("place", index)
+    other = k.let("other", pool[place] & choose((slot & 1).equals(0), -65536, constant(I32, 0xFFFF)))
+    pool[place] = other | (bits << ((slot & 1) * 16))
+
+
 def _head_start(layout: KvLayout, page: Expr, head: Expr) -> Expr:
-    """The word where the keys of a head are in a page; its values follow, D * 8 words on."""
+    """The word where the keys of a head are in a page; its values follow."""
     return page * (layout.page_bytes // 4) + head * (layout.head_bytes // 4)
 
 
@@ -76,8 +108,9 @@ def attention(shape: Attention) -> Kernel:
     """A group for each head of each token, a lane for each key of a part. What it attends to has been appended.
 
     Grid: H x tokens. Buffers: q f32 [T][q_width], pool (pages), tables i32 [B][stride], sequence i32 [T], positions
-    i32 [T], sizes i32 (T, stride), out f32 [T][H D]. Raises UnsupportedError for heads of more than 256.
+    i32 [T], sizes i32 (T, stride), out f32 [T][H D]. Raises UnsupportedError for heads of more than 256 and int8.
     """
+    _check_format(shape.layout)
     dim = shape.layout.head_dim
     if dim > PART_TOKENS:
         raise UnsupportedError(
@@ -144,6 +177,8 @@ class _Pages:
 
     def _element(self, page: Expr, index: Expr) -> Expr:
         start = _head_start(self.shape.layout, page, self.head)
+        if self.shape.layout.dtype is DType.F32:
+            return as_f32(self.pool[start + index])
         return half(self.pool[start + (index >> 1)], index & 1)
 
 

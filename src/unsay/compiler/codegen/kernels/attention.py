@@ -14,16 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Literal
 
 from unsay.compiler.codegen.builder import (
     F16X16,
     F32,
     F32X16,
+    I8,
     I32,
+    I32X16,
     I64,
     Function,
     Module,
     Value,
+    vector,
 )
 from unsay.compiler.codegen.kernels.attention_part import (
     PART_TOKENS,
@@ -42,11 +46,15 @@ from unsay.compiler.codegen.kernels.vector import (
     argument,
     index_at,
     kernel_parameters,
+    largest,
     leave_if_interrupted,
+    maximum,
     share,
 )
 from unsay.core import PAGE_TOKENS
 from unsay.isa.abi import StepArgs
+from unsay.isa.formats import DType
+from unsay.isa.kv import KvLayout
 
 RUN_TOKENS = 8
 """Query tokens that go through a part together, in a step of at least MANY_TOKENS."""
@@ -62,11 +70,10 @@ def scratch_states(max_threads: int, context_length: int) -> int:
 
 
 def append(module: Module, shape: Attention) -> str:
-    """Kernel (k, v f32 rows, pool): round to f16 and store every token's keys and values in its page."""
+    """Kernel (k, v f32 rows, pool): store every token's keys and values in its page, in the layout's format."""
     layout = shape.layout
 
     def write(f: Function) -> None:
-        heads = layout.num_kv_heads
         begin, end = share(f, f["count"])
         positions = argument(f, "positions")
         with f.loop("token", begin, end) as token:
@@ -74,18 +81,55 @@ def append(module: Module, shape: Attention) -> str:
             position = index_at(f, positions, token)
             page = page_address(f, shape, _page_table(f, token), position // PAGE_TOKENS)
             slot = position % PAGE_TOKENS
-            with f.loop("column", 0, heads * layout.head_dim, LANES) as column:
-                head = page.at(column // layout.head_dim * layout.head_bytes)
-                dim = column % layout.head_dim
-                k = _row_half(f, f["k"], token, shape.k_width, shape.k_column, column)
-                for lane in range(LANES):
-                    f.store(k.lane(lane), head.at((dim + lane) * (PAGE_TOKENS * 2)).at(slot * 2), align=2)
-                v = _row_half(f, f["v"], token, shape.v_width, shape.v_column, column)
-                values = head.at(layout.value_offset(0, 0))
-                f.store(v, values.at((slot * layout.head_dim + dim) * 2), align=2)
+            k = f["k"].at(token * (shape.k_width * 4) + shape.k_column * 4)
+            v = f["v"].at(token * (shape.v_width * 4) + shape.v_column * 4)
+            with f.loop("head", 0, layout.num_kv_heads) as head:
+                place, start = page.at(head * layout.head_bytes), head * (layout.head_dim * 4)
+                _append_keys(f, layout, k.at(start), place, slot)
+                _append_values(f, layout, v.at(start), place, slot)
 
-    doc = "k, v of every token, as f16, into pages { keys [D][16] | values [16][D] }"
+    doc = f"k, v of every token, as {layout.dtype.name}, into pages {{ keys [D][16] | values [16][D] }}"
     return module.define(f"append_{shape.name}", kernel_parameters("k", "v", "pool"), write, doc)
+
+
+def _append_keys(f: Function, layout: KvLayout, row: Value, head: Value, slot: Value) -> None:
+    """A row f32 [D] to the column `slot` of [D][16]."""
+    size = layout.element_bytes
+    inverse = _store_scale(f, layout, row, head.at(slot * 4), "keys") if layout.is_scaled else None
+    with f.loop("dim", 0, layout.head_dim, LANES) as dim:
+        stored = _stored(f, layout, row, dim, inverse)
+        for lane in range(LANES):
+            f.store(stored.lane(lane), head.at((dim + lane) * (PAGE_TOKENS * size)).at(slot * size), align=size)
+
+
+def _append_values(f: Function, layout: KvLayout, row: Value, head: Value, slot: Value) -> None:
+    """A row f32 [D] to the row `slot` of [16][D]."""
+    size = layout.element_bytes
+    values = head.at(layout.value_offset(0, 0))
+    inverse = _store_scale(f, layout, row, head.at(slot * 4), "values") if layout.is_scaled else None
+    with f.loop("dim", 0, layout.head_dim, LANES) as dim:
+        stored = _stored(f, layout, row, dim, inverse)
+        f.store(stored, values.at((slot * layout.head_dim + dim) * size), align=size)
+
+
+def _stored(f: Function, layout: KvLayout, row: Value, dim: Value, inverse: Value | None) -> Value:
+    """16 elements of a row as they are kept."""
+    x = f.load(F32X16, row.at(dim * 4), align=4)
+    if inverse is not None:
+        return f.unary("roundeven", x * inverse).cast("fptosi", I32X16).cast("trunc", vector(I8, LANES))
+    return x if layout.dtype is DType.F32 else x.cast("fptrunc", F16X16)
+
+
+def _store_scale(f: Function, layout: KvLayout, row: Value, head: Value, part: Literal["keys", "values"]) -> Value:
+    """N9, int8: keep the scale of a row, and give its inverse in every lane."""
+    peaks = f.slot(F32X16, 0.0)
+    with f.loop("dim", 0, layout.head_dim, LANES) as dim:
+        peaks.set(maximum(f, peaks.get(), f.unary("fabs", f.load(F32X16, row.at(dim * 4), align=4))))
+    peak = largest(f, peaks.get())
+    small, zero = peak.compare("olt", 2.0**-100), f.constant(F32, 0.0)
+    offset = layout.scale_offset(0, 0) + (0 if part == "keys" else PAGE_TOKENS * 4)
+    f.store(f.select(small, zero, peak / 127.0), head.at(offset), align=4)
+    return f.select(small, zero, f.constant(F32, 127.0) / peak).splat(LANES)
 
 
 def attend(module: Module, unit: DotUnit, shape: Attention) -> str:
@@ -187,11 +231,6 @@ def _page_table(f: Function, token: Value) -> Value:
     """Address of the row of page_tables of the token's sequence."""
     stride = f.load(I32, f["args"].at(StepArgs.page_stride.offset), align=4).cast("sext", I64)
     return argument(f, "page_tables").at(index_at(f, argument(f, "sequence"), token) * stride * 4)
-
-
-def _row_half(f: Function, base: Value, token: Value, width: int, start: int, column: Value) -> Value:
-    row = base.at(token * (width * 4) + start * 4)
-    return f.load(F32X16, row.at(column * 4), align=4).cast("fptrunc", F16X16)
 
 
 def _attend_part(

@@ -1,21 +1,23 @@
 """The inside of attention (N9): what one part of 256 keys gives the G query heads of a KV head, and how parts merge.
 
 A state is what a part leaves for G heads: o f32 [G][D] | m f32 [G] | l f32 [G].
-Keys of a page are f16 [D][16], so a vector is one dim of 16 tokens; values are f16 [16][D].
+Keys of a page are [D][16], so a vector is one dim of 16 tokens; values are [16][D] (isa/kv.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from unsay.compiler.codegen.builder import F16X16, F32, F32X16, I32, I32X16, I64, PTR, Function, Module, Slot, Value
+from unsay.compiler.codegen.builder import F32, F32X16, I8, I32, I32X16, I64, PTR, Function, Module, Slot, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.kernels.vector import LANES, exp, index_at, largest, maximum, tree_sum
+from unsay.compiler.codegen.kernels.vector import LANES, exp, index_at, largest, load_floats, maximum, tree_sum
 from unsay.core import PAGE_TOKENS
-from unsay.isa.abi import KvLayout
 from unsay.isa.formats import DType
+from unsay.isa.kv import KvLayout
 
 PART_TOKENS = 256
+_LINE_BYTES = 64
 
 _HEADS_AT_ONCE = {64: 8, 32: 3, 16: 2}
 """Heads whose sums fit the registers, by bytes of a register: up to 4 x 16 lanes a head; 32, 16 and 32 registers."""
@@ -80,31 +82,35 @@ def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
 
 
 def _scores(f: Function, shape: Attention, heads: range, keys: Value, pages: Value, weights: Value) -> None:
-    """e[t] = exp(s[t] - m) to `weights` f32 [G][256], m and l to the state."""
-    dim = shape.layout.head_dim
+    """e[t] = exp(s[t] - m), times the value's scale if it has one, to `weights` f32 [G][256]; m and l to the state."""
+    dim, dim_bytes = shape.layout.head_dim, PAGE_TOKENS * shape.layout.element_bytes
     lanes = Value(f, I32X16, f"<{', '.join(f'i32 {lane}' for lane in range(LANES))}>")
     minus_infinity = Value(f, F32X16, "splat (float 0xFFF0000000000000)")
     best = [f.slot(F32X16, minus_infinity) for _ in heads]
     with f.loop("page", 0, pages) as page:
-        address = page_address(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + page)
+        address = part_page(f, shape, page)
         sums = [(f.slot(F32X16, 0.0), f.slot(F32X16, 0.0)) for _ in heads]
         following = f.smaller(page + 1, pages - 1)
-        next_address = page_address(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + following)
+        next_address = part_page(f, shape, following)
         with f.loop("dim", 0, dim, 2) as column:
-            line = column * (PAGE_TOKENS * 2)
-            f.prefetch(next_address.at(line))
-            f.prefetch(address.at(line + shape.layout.value_offset(0, 0)))
+            line = column * dim_bytes
+            for ahead in range(0, 2 * dim_bytes, _LINE_BYTES):
+                f.prefetch(next_address.at(line + ahead))
+                f.prefetch(address.at(line + (ahead + shape.layout.value_offset(0, 0))))
             for odd in (0, 1):
-                k = f.load(F16X16, address.at((column + odd) * (PAGE_TOKENS * 2)), align=2).cast("fpext", F32X16)
+                k = load_elements(f, shape.layout.dtype, address.at((column + odd) * dim_bytes))
                 for place, head in enumerate(heads):
                     q = f.load(F32, f["q"].at((column + (head * dim + odd)) * 4), align=4).splat(LANES)
                     sums[place][odd].set(f.fma(k, q, sums[place][odd].get()))
         live = (lanes + (page * PAGE_TOKENS).cast("trunc", I32).splat(LANES)).compare(
             "slt", keys.cast("trunc", I32).splat(LANES)
         )
+        scale = f.constant(F32X16, shape.scale)
+        if shape.layout.is_scaled:
+            scale = load_scales(f, shape, address, "keys") * scale
         for place, head in enumerate(heads):
             even, odd = sums[place]
-            score = f.select(live, (even.get() + odd.get()) * shape.scale, minus_infinity)
+            score = f.select(live, (even.get() + odd.get()) * scale, minus_infinity)
             f.store(score, weights.at(page * (PAGE_TOKENS * 4) + head * PART_TOKENS * 4), align=64)
             best[place].set(maximum(f, best[place].get(), score))
     for place, head in enumerate(heads):
@@ -117,30 +123,32 @@ def _exponentials(f: Function, shape: Attention, head: int, best: Slot, pages: V
     with f.loop("page", 0, pages) as page:
         place = weights.at(page * (PAGE_TOKENS * 4) + head * PART_TOKENS * 4)
         e = exp(f, f.load(F32X16, place, align=64) - m.splat(LANES))
-        f.store(e, place, align=64)
         total.set(total.get() + e)
+        if shape.layout.is_scaled:
+            e = e * load_scales(f, shape, part_page(f, shape, page), "values")
+        f.store(e, place, align=64)
     f.store(m, maximum_at(shape, f["state"], head), align=4)
     f.store(tree_sum(total.get()), total_at(shape, f["state"], head), align=4)
 
 
 def _values(f: Function, shape: Attention, heads: range, keys: Value, pages: Value, weights: Value) -> None:
     """o[d] = fma(e[t], v[t][d], o[d]) for t in order, from 0, in the state."""
-    dim = shape.layout.head_dim
+    dim, size = shape.layout.head_dim, shape.layout.element_bytes
     outputs = [f["state"].at(head * dim * 4) for head in heads]
     for output in outputs:
         with f.loop("dim", 0, dim, LANES) as column:
             f.store(f.constant(F32X16, 0.0), output.at(column * 4), align=4)
     with f.loop("page", 0, pages) as page:
-        address = page_address(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + page)
+        address = part_page(f, shape, page)
         rows = f.smaller(keys - page * PAGE_TOKENS, PAGE_TOKENS)
         with f.loop("dim", 0, dim, 2 * LANES if dim % (2 * LANES) == 0 else LANES) as column:
-            values = address.at(shape.layout.value_offset(0, 0)).at(column * 2)
+            values = address.at(shape.layout.value_offset(0, 0)).at(column * size)
             halves = range(2 if dim % (2 * LANES) == 0 else 1)
             places = [[output.at(column * 4).at(half * LANES * 4) for half in halves] for output in outputs]
             sums = [[f.slot(F32X16, f.load(F32X16, place, align=4)) for place in row] for row in places]
             with f.loop("row", 0, rows) as row:
-                start = values.at(row * (dim * 2))
-                v = [f.load(F16X16, start.at(half * LANES * 2), align=2).cast("fpext", F32X16) for half in halves]
+                start = values.at(row * (dim * size))
+                v = [load_elements(f, shape.layout.dtype, start.at(half * LANES * size)) for half in halves]
                 for place, head in enumerate(heads):
                     e = f.load(F32, weights.at((page * PAGE_TOKENS + row + head * PART_TOKENS) * 4), align=4)
                     for half, total in enumerate(sums[place]):
@@ -174,6 +182,24 @@ def merge_function(module: Module, shape: Attention) -> str:
 def page_address(f: Function, shape: Attention, table: Value, index: Value) -> Value:
     """Address, in this layer, of the page with this index in its sequence."""
     return f["pool"].at(index_at(f, table, index) * shape.layout.page_bytes)
+
+
+def part_page(f: Function, shape: Attention, page: Value) -> Value:
+    """Address, in this layer, of a page of the part."""
+    return page_address(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + page)
+
+
+def load_elements(f: Function, dtype: DType, address: Value) -> Value:
+    """16 elements of a page as <16 x float>, exactly."""
+    if dtype is not DType.I8:
+        return load_floats(f, dtype, address)
+    return f.load(vector(I8, LANES), address).cast("sext", I32X16).cast("sitofp", F32X16)
+
+
+def load_scales(f: Function, shape: Attention, page: Value, part: Literal["keys", "values"]) -> Value:
+    """The scales of a page's 16 tokens."""
+    offset = shape.layout.scale_offset(0, 0) + (0 if part == "keys" else PAGE_TOKENS * 4)
+    return f.load(F32X16, page.at(offset), align=4)
 
 
 def maximum_at(shape: Attention, state: Value, head: int) -> Value:

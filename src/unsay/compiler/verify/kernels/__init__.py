@@ -17,8 +17,8 @@ from unsay.compiler.verify.kernels import bounds, lanes, overflow, products, qua
 from unsay.compiler.verify.obligation import Obligation, Result, attempt, named
 from unsay.compiler.verify.smt import decide
 from unsay.image import ModelSpec
-from unsay.isa.abi import KvLayout
 from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, DType
+from unsay.isa.kv import KvLayout
 from unsay.isa.program import Program
 from unsay.isa.targets import TARGETS, find_target
 
