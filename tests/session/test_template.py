@@ -17,7 +17,7 @@ from unsay.compiler.frontend.describe import vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.errors import RequestError, TemplateError
 from unsay.session.sandbox import Sandbox
-from unsay.session.template import MAX_TEMPLATE_BYTES, ChatTemplate, Span
+from unsay.session.template import MAX_TEMPLATE_BYTES, MOST_FUEL, ChatTemplate, Span
 from unsay.session.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer(tiny_spec(pre="gpt-2"))
@@ -295,10 +295,25 @@ def test_namespaces_and_json_as_real_templates_use_them() -> None:
     assert joined(template(source).spans([user("a"), user("b")], False)) == 'ab{\n  "é": [\n    1\n  ]\n}'
 
 
-def test_a_long_message_buys_no_fuel_to_overflow_the_stack() -> None:
+def test_the_most_fuel_ends_before_the_stack_does() -> None:
     nest = "{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}" * 40
-    with pytest.raises(TemplateError, match=r"fuel|processor time"):
-        template("{% set n = namespace(x=[]) %}" + nest + "{{ n.x }}").spans([user("x" * 2_000_000)], False)
+    sandbox = Sandbox("{% set n = namespace(x=[]) %}" + nest + "{{ n.x }}", most_cpu_s=HANG_S)
+    with pytest.raises(TemplateError, match="fuel"):
+        sandbox.render({"fuel": MOST_FUEL, "messages": []})
+
+
+def test_a_long_message_buys_no_more_than_the_most_fuel(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat, given = ChatTemplate(tiny_spec(chat_template=WILD)), list[int]()
+    render = chat._runner.render
+    monkeypatch.setattr(chat._runner, "render", lambda values: given.append(values["fuel"]) or render(values))
+    chat.spans([user("x" * 2_000_000)], False)
+    assert given[0] == MOST_FUEL
+
+
+@pytest.mark.parametrize("source", ["{% for m in messages %}", "{{ '\\ud800' }}", "{% set x = 1 %}{% endif %}"])
+def test_a_template_that_is_none_is_refused_when_the_model_is_loaded(source: str) -> None:
+    with pytest.raises(TemplateError, match="the chat template of the model failed"):
+        ChatTemplate(tiny_spec(chat_template=source))
 
 
 @pytest.mark.parametrize(

@@ -116,10 +116,19 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
         Tokenizer(tiny_spec(kind="llama"))
 
 
-@pytest.mark.parametrize("merges", [("h e", "zz top"), ("h e", "he"), ("h e l",)])
-def test_merges_that_do_not_fit_the_vocabulary_are_an_error_of_the_file(merges: tuple[str, ...]) -> None:
-    with pytest.raises(ModelFileError):
+@pytest.mark.parametrize(
+    ("merges", "named"),
+    [
+        (("h e", "zz top"), "`zz` out of vocabulary"),
+        (("h e", "he"), "'he' is not of two"),
+        (("h e l",), "'h e l' is not of two"),
+        ((" " * 10_000_000,), "' +' is not of two"),
+    ],
+)
+def test_merges_that_do_not_fit_the_vocabulary_are_an_error_of_the_file(merges: tuple[str, ...], named: str) -> None:
+    with pytest.raises(ModelFileError, match=f"do not fit together: .*{named}") as raised:
         Tokenizer(tiny_spec(merges=merges))
+    assert len(str(raised.value)) < 200
 
 
 def test_a_token_named_twice_is_an_error_of_the_file() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from unsay.errors import TemplateError
 from unsay.session import template_program
 
+MOST_CPU_S = 0.04
 _MOST_S = 30.0
 """For an answer, on a machine however busy: what the process may use of the processor is bounded in it."""
 
@@ -33,10 +34,12 @@ class Sandbox:
     """Compiles in the constructor. Raises TemplateError for what the template does, whatever it is.
 
     After a rendering that had to be ended the next one starts a new process. Any thread may call.
+    most_cpu_s: seconds of a processor for compiling and for each rendering; templates take a millisecond.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, most_cpu_s: float = MOST_CPU_S) -> None:
         self._source = source
+        self._most_cpu_s = most_cpu_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
@@ -63,7 +66,7 @@ class Sandbox:
 
     def _start(self) -> None:
         """In a session of its own, so that Ctrl-C in a terminal does not end it; a forked child has one of its own."""
-        command = [sys.executable or "", "-P", template_program.__file__]
+        command = [sys.executable or "", "-P", template_program.__file__, str(self._most_cpu_s)]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -123,7 +126,7 @@ class Sandbox:
         _end(process)
         self._process = None
         if process.returncode == -signal.SIGPROF:
-            why = f"it took more than {1e3 * template_program.MOST_CPU_S:.0f} ms of processor time"
+            why = f"it took more than {1e3 * self._most_cpu_s:.0f} ms of processor time"
         else:
             why = f"it ended the process it ran in (exit status {process.returncode}): too much memory, or too deep"
         return TemplateError(f"the chat template of the model failed: {why}")

@@ -15,12 +15,14 @@ import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from unsay.errors import RequestError, TemplateError
 from unsay.image import VocabSpec
 from unsay.session.sandbox import Sandbox
+from unsay.session.special import SpecialNames, special_ids
 from unsay.session.template_program import compiled, reason, render
 from unsay.session.tokenizer import check_text
 
@@ -33,7 +35,7 @@ PLAIN_TEMPLATE = (
 MAX_TEMPLATE_BYTES = 65536
 _FUEL = 200_000
 """And one more for each character of the messages, up to the most. Templates need hundreds, and 1 for 20 bytes."""
-_MOST_FUEL = 1_000_000
+MOST_FUEL = 1_000_000
 _MOST_TAME_BYTES = 4096
 """Nested as deep as it is long, it still fits any stack."""
 _TAG = re.compile(r"\{[{%#].*?[}%#]\}", re.DOTALL)
@@ -58,7 +60,7 @@ class ChatTemplate:
         if size > MAX_TEMPLATE_BYTES:
             raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
         self._is_plain = spec.chat_template is None
-        self._special = _special_names(spec)
+        self._special = SpecialNames(special_ids(spec))
         self._constants = {
             "bos_token": _token_text(spec, spec.bos_id),
             "eos_token": _token_text(spec, spec.eos_id),
@@ -99,18 +101,18 @@ class ChatTemplate:
         broken = [{**message, "content": self._break_names(message["content"], mark)} for message in messages]
         pieces = self._render(broken, add_generation_prompt).split(mark)
         blank = [{**message, "content": _VISIBLE.sub("\ue002", message["content"])} for message in messages]
-        own = Counter(self._special.findall(self._render(blank, add_generation_prompt)))
-        for name in Counter(name for piece in pieces for name in self._special.findall(piece)) - own:
+        own = Counter(self._special.split(self._render(blank, add_generation_prompt))[1::2])
+        for name in Counter(name for piece in pieces for name in self._special.split(piece)[1::2]) - own:
             raise TemplateError(f"the chat template alters messages, and makes the special token {name!r} of one")
         return [(text, True) for text in pieces if text]
 
     def _break_names(self, content: str, mark: str) -> str:
-        def broken(found: re.Match[str]) -> str:
-            if len(found[0]) == 1:
-                raise TemplateError(f"the chat template alters messages, and one holds the special token {found[0]!r}")
-            return mark + mark.join(found[0]) + mark
-
-        return self._special.sub(broken, content)
+        pieces = self._special.split(content)
+        for index, name in enumerate(pieces[1::2]):
+            if len(name) == 1:
+                raise TemplateError(f"the chat template alters messages, and one holds the special token {name!r}")
+            pieces[2 * index + 1] = mark + mark.join(name) + mark
+        return "".join(pieces)
 
     def _render(self, messages: Sequence[dict[str, str]], add_generation_prompt: bool) -> str:
         size = sum(len(message["content"]) for message in messages)
@@ -118,7 +120,7 @@ class ChatTemplate:
             **self._constants,
             "messages": list(messages),
             "add_generation_prompt": add_generation_prompt,
-            "fuel": min(_FUEL + size, _MOST_FUEL),
+            "fuel": min(_FUEL + size, MOST_FUEL),
         }
         return self._runner.render(values)
 
@@ -128,15 +130,21 @@ class _TameTemplate:
 
     def __init__(self, source: str) -> None:
         self._lock = threading.Lock()
-        self._environment = compiled(source)
+        with _template_errors():
+            self._environment = compiled(source)
 
     def render(self, values: dict[str, Any]) -> str:
         """As `Sandbox.render`."""
-        with self._lock:
-            try:
-                return render(self._environment, values)
-            except Exception as error:  # noqa: BLE001  what minijinja raises has no class of its own
-                raise TemplateError(f"the chat template of the model failed: {reason(error)}") from None
+        with self._lock, _template_errors():
+            return render(self._environment, values)
+
+
+@contextmanager
+def _template_errors() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  what a template does to our objects raises anything
+        raise TemplateError(f"the chat template of the model failed: {reason(error)}") from None
 
 
 def _wrap(content: str, mark: str) -> str:
@@ -156,11 +164,6 @@ def _checked(message: Message) -> dict[str, str]:
         raise RequestError(f"role {role!r} is not a word of at most 32 letters, digits, '_' and '-'")
     check_text(content)
     return {"role": role, "content": content}
-
-
-def _special_names(spec: VocabSpec) -> re.Pattern[str]:
-    names = [token for token, kind in zip(spec.tokens, spec.token_types, strict=True) if kind in (3, 4) and token]
-    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
 
 
 def _is_tame(source: str) -> bool:

@@ -3,6 +3,8 @@
     in:   a line of JSON, the source; then one for each rendering, {"fuel", "messages", ...}
     out:  "ready"; then for each line of input {"text"} or {"error"}
 
+Its argument is how many seconds of a processor each line may take; then SIGPROF ends the process.
+
 A script imports nothing of unsay, so that it starts in the time that Python takes.
 """
 
@@ -17,9 +19,6 @@ from types import MappingProxyType
 from typing import Any
 
 import minijinja
-
-MOST_CPU_S = 0.05
-"""For compiling and for each rendering; templates take a millisecond. Then SIGPROF ends the process."""
 
 _MEMORY_BYTES = 1 << 30
 _LARGEST_INDENT = 16
@@ -55,8 +54,8 @@ def _raise_exception(*reasons: object) -> str:
     raise ValueError(*reasons)
 
 
-def _answer(work: Callable[[], str]) -> None:
-    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+def _answer(most_cpu_s: float, work: Callable[[], str]) -> None:
+    signal.setitimer(signal.ITIMER_PROF, most_cpu_s)
     try:
         answer = {"text": work()}
     except BaseException as error:  # noqa: BLE001  what a template does to our objects raises anything
@@ -65,17 +64,17 @@ def _answer(work: Callable[[], str]) -> None:
     print(json.dumps(answer), flush=True)  # noqa: T201
 
 
-def _serve() -> None:
+def _serve(most_cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     print('{"text": "ready"}', flush=True)  # noqa: T201
     made: list[minijinja.Environment] = []
     source = json.loads(sys.stdin.readline())
-    _answer(lambda: made.append(compiled(source)) or "compiled")
+    _answer(most_cpu_s, lambda: made.append(compiled(source)) or "compiled")
     for line in sys.stdin:
         values = json.loads(line)
-        _answer(lambda values=values: render(made[0], values))
+        _answer(most_cpu_s, lambda values=values: render(made[0], values))
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(float(sys.argv[1]))

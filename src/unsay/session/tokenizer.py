@@ -8,7 +8,6 @@ so no text of a user can become one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -18,8 +17,7 @@ from tokenizers import Tokenizer as Bpe
 
 from unsay.errors import ModelFileError, RequestError, UnsupportedError
 from unsay.image import VocabSpec
-
-_CONTROL, _USER_DEFINED = 3, 4
+from unsay.session.special import CONTROL, SpecialNames, special_ids
 
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3_WORD = _WORD % r"\p{N}{1,3}"
@@ -62,13 +60,9 @@ class Tokenizer:
 
     def __init__(self, spec: VocabSpec) -> None:
         self._spec = spec
-        self._special_ids = {
-            spec.tokens[index]: index
-            for index, token_type in enumerate(spec.token_types)
-            if token_type in (_CONTROL, _USER_DEFINED) and spec.tokens[index]
-        }
-        self._control_ids = frozenset(i for i, token_type in enumerate(spec.token_types) if token_type == _CONTROL)
-        self._special_pattern = _any_of(self._special_ids)
+        self._special_ids = special_ids(spec)
+        self._special_names = SpecialNames(self._special_ids)
+        self._control_ids = frozenset(i for i, token_type in enumerate(spec.token_types) if token_type == CONTROL)
         self._bpe = _build_bpe(spec, _kind_of(spec), self._special_ids)
 
     @property
@@ -111,7 +105,7 @@ class Tokenizer:
         plain: list[str] = []
         for text, special in spans:
             check_text(text)
-            pieces = self._special_pattern.split(text) if special else [text]
+            pieces = self._special_names.split(text) if special else [text]
             plain.append(pieces[0])
             for name, following in zip(pieces[1::2], pieces[2::2], strict=True):
                 token_ids += self._encode_plain("".join(plain))
@@ -159,15 +153,21 @@ def _build_bpe(spec: VocabSpec, kind: Kind, special_ids: dict[str, int]) -> Bpe:
         raise ModelFileError(f"the vocabulary names {len(spec.tokens) - len(ids)} tokens twice")
     for name in special_ids:
         del ids[name]
-    merges = cast(list[tuple[str, str]], [tuple(merge.split(" ")) for merge in spec.merges])
+    merges = cast(list[tuple[str, str]], [tuple(merge.split(" ", 2)) for merge in spec.merges])
     try:
         bpe = Bpe(models.BPE(ids, merges, ignore_merges=kind.ignore_merges))
     except Exception as error:  # the library's complaints about a vocabulary have no type of their own
-        raise ModelFileError(f"the vocabulary and its merges do not fit together: {error}") from error
+        raise ModelFileError(f"the vocabulary and its merges do not fit together: {_fault(merges, error)}") from error
     if kind.nfc:
         bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = _pre_tokenizer(kind)
     return bpe
+
+
+def _fault(merges: Iterable[tuple[str, ...]], error: Exception) -> str:
+    """What is wrong with them, in one line."""
+    odd = next((pair for pair in merges if len(pair) != 2), None)
+    return str(error).partition("\n")[0] if odd is None else f"the merge {' '.join(odd)[:80]!r} is not of two tokens"
 
 
 def _pre_tokenizer(kind: Kind) -> pre_tokenizers.Sequence:
@@ -178,12 +178,6 @@ def _pre_tokenizer(kind: Kind) -> pre_tokenizers.Sequence:
         steps.append(pre_tokenizers.Split(Regex(kind.word), behavior="isolated"))
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind.word is None))
     return pre_tokenizers.Sequence(steps)
-
-
-def _any_of(names: Iterable[str]) -> re.Pattern[str]:
-    """Matches the longest of the names; matches nothing if there are none."""
-    ordered = sorted(names, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, ordered))})" if ordered else "((?!))")
 
 
 def check_text(text: object) -> None:

@@ -140,10 +140,10 @@ def test_a_data_section_on_another_alignment(tmp_path: Path) -> None:
 
 
 def test_the_real_model_header_is_walked_once(smollm2: Path) -> None:
-    """98,000 strings in two arrays at two lines each, and nothing else that there are many of."""
+    """98,000 strings in two arrays at three lines each, and nothing else that there are many of."""
     file = open_gguf(smollm2)
     num_strings = sum(len(file.strings(f"tokenizer.ggml.{name}") or ()) for name in ("tokens", "merges"))
-    assert 2 * num_strings < num_lines(lambda: open_gguf(smollm2)) < 2 * num_strings + 30_000
+    assert 3 * num_strings < num_lines(lambda: open_gguf(smollm2)) < 3 * num_strings + 30_000
 
 
 # hostile files

@@ -38,7 +38,7 @@ from unsay.isa.formats import DType
 MAX_HEADER_BYTES = 1 << 27
 MAX_KEYS = 1 << 12
 MAX_TENSORS = 1 << 12
-MAX_STRINGS = 1 << 19
+MAX_STRINGS = 7 << 16
 """In all arrays of one header; Llama 3, the largest vocabulary of the architectures we run, has 0.41 million."""
 MAX_ARRAYS = 1 << 12
 """Inside other arrays, in one header."""
@@ -171,8 +171,9 @@ class _Walk:
     def _skip_strings(self, count: int) -> None:
         data, position, unpack = self._data, self.position, _U64.unpack_from
         try:
-            for _ in range(count):
-                position += 8 + unpack(data, position)[0]
+            for _ in itertools.repeat(None, count):
+                (num_bytes,) = unpack(data, position)
+                position += 8 + num_bytes
         except (struct.error, OverflowError):
             self._fail(f"one of {count} strings here ends beyond the file")
         self._advance(position - self.position)
