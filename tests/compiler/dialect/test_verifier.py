@@ -113,3 +113,12 @@ def test_a_use_before_the_definition_is_refused():
     graph.operations.insert(0, graph.operations.pop())
     with pytest.raises(IrError, match="%x is not defined before"):
         verify(graph)
+
+
+def test_an_operation_changed_in_place_is_checked_again():
+    graph, checked = parse(f"{_VALUES}}}"), {}
+    verify(graph, checked)
+    product = graph.operations[-1]
+    product.operands = product.operands[::-1]
+    with pytest.raises(IrError, match="linear: "):
+        verify(graph, checked)

@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from unsay.compiler.dialect.ops import BY_NAME, Op
 from unsay.compiler.dialect.sema import check_sema
-from unsay.compiler.ir.core import Graph, Operation, Value
+from unsay.compiler.ir.core import AttributeValue, Graph, Operation, Value
 from unsay.compiler.ir.tokens import fits_i64
+from unsay.compiler.ir.types import TensorType
 from unsay.errors import IrError
 
 REMARK = "sema."
 """An attribute with this prefix is a remark of a pass: any operation may carry it, and none changes its meaning."""
 
+_Contents: TypeAlias = tuple[str, list[TensorType], Mapping[str, AttributeValue], list[TensorType]]
+Checked: TypeAlias = dict[Operation, _Contents]
+"""Operations found right, each with what it was then: all that the table speaks of."""
 
-def verify(graph: Graph, checked: set[Operation] | None = None) -> None:
+
+def verify(graph: Graph, checked: Checked | None = None) -> None:
     """Raise IrError for the first broken rule, with the place in the text the operation came from.
 
-    Operations in `checked` are not checked against the table again, and those that pass are added: the types
-    an operation was checked with never change (Graph.replace).
+    Operations that are as they were in `checked` are not checked against the table again; those that pass are added.
     """
     check_sema(graph)
-    checked = set() if checked is None else checked
+    checked = {} if checked is None else checked
     defined: set[Value] = set()
     for operation in graph.operations:
         _check_operands(operation, defined)
-        if operation not in checked:
+        contents = _contents(operation)
+        if checked.get(operation) != contents:
             _check_located(operation, graph)
-            checked.add(operation)
+            checked[operation] = contents
         defined.update(operation.results)
     _check_names(graph)
     _check_uses(graph)
+
+
+def _contents(operation: Operation) -> _Contents:
+    operands = [value.type for value in operation.operands]
+    return operation.kind, operands, dict(operation.attributes), [value.type for value in operation.results]
 
 
 def _check_operands(operation: Operation, defined: set[Value]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from unsay.compiler.ir.core import Graph, Operation
+from unsay.compiler.dialect.verifier import Checked
+from unsay.compiler.ir.core import Graph
 from unsay.compiler.passes.assign_devices import assign_devices
 from unsay.compiler.passes.cancel_reorders import cancel_reorders
 from unsay.compiler.passes.canonicalise import canonicalise
@@ -114,7 +115,7 @@ def run_passes(graph: Graph, passes: Sequence[Pass] = PIPELINE, after: After | N
 
     Raises PassError naming the pass that broke a rule; IrError if the graph that came in was not legal.
     """
-    checked: set[Operation] = set()
+    checked: Checked = {}
     level: Level | None = None
     for step in passes:
         level = _enter(graph, step, level, checked)
@@ -138,7 +139,7 @@ def find_passes(names: Iterable[str]) -> list[Pass]:
     return found
 
 
-def _enter(graph: Graph, step: Pass, level: Level | None, checked: set[Operation]) -> Level:
+def _enter(graph: Graph, step: Pass, level: Level | None, checked: Checked) -> Level:
     """The level the graph is at when the pass takes it, checked unless the pass before has left it there."""
     wanted = step.entry or level or Level.TENSOR
     if wanted != level:

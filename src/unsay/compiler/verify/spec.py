@@ -72,7 +72,7 @@ def verify(graph: Graph) -> None:
     check(graph, Level.LOWERABLE)
 
 
-def check(graph: Graph, level: Level, checked: set[Operation] | None = None) -> None:
+def check(graph: Graph, level: Level, checked: verifier.Checked | None = None) -> None:
     """Raise IrError unless the graph is well formed and legal at this level; `checked` as in dialect.verifier."""
     verifier.verify(graph, checked)
     operations = allowed(level)
