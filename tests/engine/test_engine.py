@@ -123,7 +123,7 @@ def test_withdraw_in_the_middle_of_a_step_stops_it_and_it_is_run_again_without(m
         lanes.append([lane.request_id for lane in batch.lanes])
         if not entered.is_set():
             entered.set()
-            while not model.engine.machine._machine.executor._is_interrupted:  # type: ignore[attr-defined]
+            while not model.engine.machine._machine.executor.is_interrupted:  # type: ignore[attr-defined]
                 time.sleep(0.001)
         return run(batch)
 

@@ -6,10 +6,8 @@ the calls before made them so, and the garbage collector runs as it does for use
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
-import statistics
 import threading
 from dataclasses import dataclass
 from time import perf_counter, sleep
@@ -29,6 +27,9 @@ _CALLS_PER_SAMPLE = 10
 
 _NOT_BEGUN_S = 0.005
 """How long to give a reader that was not running yet before trying to stop it again."""
+
+_TIMED_TOKENS = 16
+"""Tokens whose mean is the time of one."""
 
 _INJECTION = " No, wait: a smaller tool is enough for that. Use"
 
@@ -77,10 +78,10 @@ def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
 
 
 def _stops_in_decode(session: Session, samples: int) -> Timing:
-    """Each at a random moment of the third or fourth step of an answer."""
-    step_s = _median_step(session)
+    """Each at a random moment of the time that the third and fourth token of an answer take."""
+    token_s = _mean_token(session)
     draws = random.Random(1)
-    return timing([_stop(session, (2 + 2 * draws.random()) * step_s) for _ in range(samples)])
+    return timing([_stop(session, (2 + 2 * draws.random()) * token_s) for _ in range(samples)])
 
 
 def _stops_in_prefill(model: Model, context: int, samples: int) -> Timing:
@@ -156,13 +157,16 @@ def _injections(session: Session, samples: int) -> tuple[Timing, list[Correction
     return timing(seconds), corrections
 
 
-def _median_step(session: Session) -> float:
-    """Seconds a decoding step takes; the answer is as before afterwards."""
+def _mean_token(session: Session) -> float:
+    """Seconds a token takes, guesses that were right included; the answer is as before afterwards."""
     num_before = len(session.answer_ids)
-    times = [perf_counter()]
-    times += [perf_counter() for _ in session.stream(max_tokens=8)]
+    stream = session.stream(max_tokens=_TIMED_TOKENS + 1)
+    next(stream)
+    started = perf_counter()
+    num_timed = sum(1 for _ in stream)
+    seconds = perf_counter() - started
     session.rollback(to=num_before)
-    return statistics.median(end - start for start, end in itertools.pairwise(times[1:]))
+    return seconds / num_timed
 
 
 def _prefill_seconds(unread: Session) -> float:

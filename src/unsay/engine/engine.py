@@ -30,6 +30,7 @@ class Engine:
     """Runs requests on one executor. Every method may be called from any thread.
 
     speculate: compute guesses along with the next token; the tokens are the same with and without (drafter.py).
+    taking: threads in the middle of taking an event; one of them that asks is in a signal handler.
     """
 
     def __init__(self, executor: Executor, *, speculate: bool = True) -> None:
@@ -39,7 +40,7 @@ class Engine:
         self._changed = threading.Condition(self.scheduler.lock)
         self.machine = InterruptibleMachine(executor)
         self._stepper: int | None = None
-        self._taking: set[int] = set()
+        self.taking: set[int] = set()
         self._is_closed = False
 
     def step(self) -> list[TokenEvent]:
@@ -101,20 +102,15 @@ class Engine:
     def taking_event(self) -> Generator[None]:
         """Around what a thread does for its next event: there it may hold any lock, and wait for none in a handler."""
         thread = threading.get_ident()
-        self._taking.add(thread)
+        self.taking.add(thread)
         try:
             yield
         finally:
-            self._taking.discard(thread)
-
-    @property
-    def is_taking_event(self) -> bool:
-        """Whether this thread is in the middle of that: then a signal handler asks."""
-        return threading.get_ident() in self._taking
+            self.taking.discard(thread)
 
     def recover(self) -> None:
         """When a stream ends, in whatever way: a KeyboardInterrupt may have come into the end of a step."""
-        self._taking.discard(threading.get_ident())
+        self.taking.discard(threading.get_ident())
         self._let_go()
 
     def give_up(self, request: Request) -> None:
@@ -220,7 +216,8 @@ class InterruptibleMachine:
     An interrupt is meant for a run that computes for one request. A run it reaches gives nothing to anybody; after each
     run it is forgotten, so the worst of a late one is a step run twice.
 
-    _busy is held from the announcement of a run until native code is left: who stops it waits there, and wakes first.
+    Who stops a run keeps the interpreter until native code was left (Executor.stop): nobody needs to be woken up.
+    Where that takes long, or cannot be told, it waits for _busy, held from the announcement of a run to its end.
     stopping: held by who stops. The thread whose run was stopped waits there, out of the way of the other, who would
     have to wait for the interpreter as well.
     """
@@ -232,11 +229,13 @@ class InterruptibleMachine:
         self._busy = threading.RLock()
         self.stopping = threading.RLock()
         self.halt = executor.interrupt
+        self._stop = executor.stop
 
     def announce(self, requests: tuple[Request, ...]) -> bool:
         """The next run is this thread's and computes for these; whether there are any."""
         if requests:
             self._busy.acquire()
+            self._machine.executor.expect(True)
             self._thread = threading.get_ident()
             self._requests = requests
         return bool(requests)
@@ -254,7 +253,9 @@ class InterruptibleMachine:
 
     def rest(self) -> None:
         """Nothing runs for anybody. Only the thread that runs calls it."""
-        self._machine.executor.clear_interrupt()
+        executor = self._machine.executor
+        executor.clear_interrupt()
+        executor.expect(False)
         self._requests = ()
         with suppress(RuntimeError):  # not held: nothing was announced
             self._busy.release()
@@ -263,8 +264,9 @@ class InterruptibleMachine:
         """Stop the run that computes for this request; False if there is none. Another thread's has ended on return."""
         if request not in self._requests:
             return False
-        self.halt()
-        if self._thread != threading.get_ident():
+        if self._thread == threading.get_ident():
+            self.halt()
+        elif not self._stop():
             with self._busy:
                 pass
         return True

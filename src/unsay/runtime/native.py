@@ -84,6 +84,15 @@ class NativeExecutor:
         """Forget an interrupt."""
         self._interrupt.value = 0
 
+    def expect(self, is_expected: bool) -> None:
+        """A run will follow, or will not after all."""
+        self._pool.expect(is_expected)
+
+    def stop(self) -> bool:
+        """Interrupt, and wait for a run in native code to leave it; False if one is expected that has not begun."""
+        self._interrupt.value = 1
+        return self._pool.leave()
+
     def close(self) -> None:
         """End the worker threads; idempotent. Memory goes with the executor."""
         self._close()

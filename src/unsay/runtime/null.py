@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from unsay.core import PAGE_TOKENS, Batch, Float32Array
 from unsay.image import ModelSpec
+from unsay.runtime.executor import InterpretedRuns
 
 if TYPE_CHECKING:
     from unsay.runtime.image import Image
@@ -30,7 +31,7 @@ def _mix(state: int) -> int:
     return state ^ (state >> 31)
 
 
-class NullExecutor:
+class NullExecutor(InterpretedRuns):
     """An Executor (see runtime.executor) that computes nothing."""
 
     def __init__(self, image: Image, kv_memory: NDArray[np.uint8], num_threads: int = 1) -> None:
@@ -39,7 +40,6 @@ class NullExecutor:
         self._max_tokens = manifest.max_tokens
         self._slots = kv_memory[:, : PAGE_TOKENS * 8].view(np.uint64)
         self._salt = np.array([_mix(token_id) | 1 for token_id in range(self._spec.vocab_size)], np.uint64)
-        self._is_interrupted = False
 
     @property
     def spec(self) -> ModelSpec:
@@ -58,24 +58,13 @@ class NullExecutor:
 
     def run(self, batch: Batch) -> Float32Array | None:
         """Logits [R, V] in [-8, 8); None if interrupted."""
-        if self._is_interrupted:
+        if self.is_interrupted:
             return None
         for row, position, token_id in zip(batch.sequence, batch.positions, batch.token_ids, strict=True):
             self._advance(batch.page_tables[row], int(position), int(token_id))
         states = [self._state(batch.page_tables[batch.sequence[t]], int(batch.positions[t])) for t in batch.logit_rows]
         bits = np.array(states, np.uint64)[:, None] * self._salt
         return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-20) - np.float32(8)
-
-    def interrupt(self) -> None:
-        """Make the next run return None."""
-        self._is_interrupted = True
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt."""
-        self._is_interrupted = False
-
-    def close(self) -> None:
-        """Nothing to end."""
 
     def _state(self, pages: NDArray[np.int32], position: int) -> int:
         """Hash of the tokens 0..position; position -1 is the empty prefix."""

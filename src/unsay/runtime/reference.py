@@ -24,6 +24,7 @@ from unsay.isa.program import Instruction
 from unsay.runtime import arithmetic
 from unsay.runtime.arithmetic import f32
 from unsay.runtime.attention import KvRows, attend
+from unsay.runtime.executor import InterpretedRuns
 from unsay.runtime.tensors import Tensor, embedding, product, tensor_dtype
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
-class ReferenceExecutor:
+class ReferenceExecutor(InterpretedRuns):
     """An Executor (see runtime.executor) that runs an image's program one instruction at a time."""
 
     unit = TensorUnit
@@ -260,7 +261,6 @@ class ReferenceExecutor:
             Region.PERSISTENT: image.weights,
         }
         self._unit = self.unit(self._find, kv_memory, self.spec.kv_layout)
-        self._is_interrupted = False
 
     @property
     def spec(self) -> ModelSpec:
@@ -283,7 +283,7 @@ class ReferenceExecutor:
         registers = [0] * NUM_REGISTERS
         logits = None
         for instruction in self._program:
-            if self._is_interrupted:
+            if self.is_interrupted:
                 return None
             if instruction.row.name == "HALT":
                 break
@@ -291,17 +291,6 @@ class ReferenceExecutor:
             logits = logits if result is None else result
         assert logits is not None, "the program of a model ends with STREAM LOGITS"
         return logits[:, : self.spec.vocab_size]
-
-    def interrupt(self) -> None:
-        """Make the run in progress, or else the next one, return None."""
-        self._is_interrupted = True
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt."""
-        self._is_interrupted = False
-
-    def close(self) -> None:
-        """Nothing to end: memory goes with the object."""
 
     def _find(self, region: Region, offset: int) -> NDArray[np.uint8]:
         memory = self._memory.get(region)

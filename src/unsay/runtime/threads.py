@@ -17,6 +17,8 @@ from unsay.isa.abi import PoolState, StepArgs
 _VOID_POOL_INDEX = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
 _INT_POOL_ARGS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 _VOID_POOL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_VOID_POOL_KEEPING_GIL = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_EXPECTED = 2
 
 
 class WorkerPool:
@@ -32,6 +34,7 @@ class WorkerPool:
         base = _address(code)
         self._worker = _VOID_POOL_INDEX(base + entry["worker"])
         self._run = _INT_POOL_ARGS(base + entry["run"])
+        self._leave = _VOID_POOL_KEEPING_GIL(base + entry["leave"])
         self._close = _VOID_POOL(base + entry["close"])
         self._threads: list[threading.Thread] = []
         self._start()
@@ -44,6 +47,20 @@ class WorkerPool:
         args.num_threads = self.num_threads
         return self._run(self._state_address, ctypes.addressof(args)) == 0
 
+    def expect(self, is_expected: bool) -> None:
+        """A run will follow, or will not after all."""
+        self._state.busy = _EXPECTED if is_expected else 0
+
+    def leave(self) -> bool:
+        """Wait until the run in progress, which was told to stop, is out of native code; False if it is still to begin.
+
+        The interpreter is kept meanwhile: the thread whose run it is stays out, and so nobody has to wake it up.
+        """
+        if self._state.busy == _EXPECTED:
+            return False
+        self._leave(self._state_address)
+        return True
+
     def close(self) -> None:
         """End the workers; idempotent."""
         if self._process == os.getpid():
@@ -52,13 +69,18 @@ class WorkerPool:
                 thread.join()
         self._threads = []
 
+    def _live(self, index: int) -> None:
+        """A worker's life. As a batch job: when it wakes up it takes no core from a thread that is about to stop it."""
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        self._worker(self._state_address, index)
+
     def _start(self) -> None:
         self._process = os.getpid()
         self._memory = mmap.mmap(-1, mmap.PAGESIZE)
         self._state = PoolState.from_buffer(self._memory)
         self._state_address = ctypes.addressof(self._state)
         self._threads = [
-            threading.Thread(target=self._worker, args=(self._state_address, index), name=f"unsay-{index}", daemon=True)
+            threading.Thread(target=self._live, args=(index,), name=f"unsay-{index}", daemon=True)
             for index in range(1, self.num_threads)
         ]
         for thread in self._threads:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from threading import get_ident
 
 from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
@@ -35,7 +36,7 @@ class Run:
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
         self.num_left = params.max_tokens
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.stream: TextStream | None = None
         self.text = ""
         self.must_stop = False
@@ -54,6 +55,7 @@ class Runner:
         self._timeline = timeline
         self._corrections = corrections
         self._run: Run | None = None
+        self._halt = engine.machine.halt
 
     # What the verbs ask
 
@@ -75,7 +77,7 @@ class Runner:
     def check_free(self) -> None:
         """SessionBusyError if another thread generates, RequestError if the session is closed."""
         run = self._run
-        if run is not None and run.thread != threading.get_ident():
+        if run is not None and run.thread != get_ident():
             raise SessionBusyError("another thread is generating on this session: call interrupt() first")
         self._timeline.check_open()
 
@@ -163,11 +165,14 @@ class Runner:
         The lock is held from the first look to the end: a reader that wakes from the stopped step first waits for it,
         and finds that its run is over. Where it came as a signal handler into a stream of its own thread it cannot wait
         for what that thread holds: then the session is free when its loop has ended.
+        A step evicts the interpreter from the caches: a call costs 5 to 10 us here, so there are few, and the word that
+        ends the step is set before anything else.
         """
         run = self._run
         if run is None:
             return False
-        if self._engine.is_taking_event:
+        self._halt()
+        if get_ident() in self._engine.taking:
             run.must_stop = True
             if run.stream is not None:
                 self._engine.give_up(run.stream.request)
@@ -175,7 +180,9 @@ class Runner:
         with self.lock:
             if self._run is not run:
                 return False
-            self._withdraw(run)
+            if run.stream is not None:
+                self._engine.withdraw(run.stream.request)
+                run.stream = None
             self._run = None
             self._timeline.interrupt()
         return True

@@ -143,10 +143,12 @@ class Timeline:
         self._set_finish(None)
 
     def interrupt(self) -> None:
-        """The answer was stopped; one that had ended keeps its reason."""
-        if self.place.finish is None:
-            self._set_finish("interrupt")
-        self.log_answer(Verb.INTERRUPT)
+        """The answer was stopped; one that had ended keeps its reason. Who waits for a stop waits for this too."""
+        place = self.place
+        if place.finish is None:
+            self.place = tuple.__new__(Place, (place.length, place.answer_start, place.has_turns, "interrupt", ()))
+        if self._journal is not None:
+            self.log_answer(Verb.INTERRUPT)
 
     def go_to(self, path: list[Node], verb: Verb, number: int) -> None:
         """Leave the context for that of the last entry of a path."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from unsay.core import Batch, Float32Array
 from unsay.errors import MachineError
 from unsay.image import ModelSpec
+from unsay.runtime.executor import InterpretedRuns
 
 _SPEC = ModelSpec(
     name="none", architecture="none", num_layers=1, embedding_size=0, num_heads=1, num_kv_heads=1, head_dim=16,
@@ -12,7 +13,7 @@ _SPEC = ModelSpec(
 )  # fmt: skip
 
 
-class UnlinkedExecutor:
+class UnlinkedExecutor(InterpretedRuns):
     """An Executor (see runtime.executor) without a model. Tensor instructions still run: they need none."""
 
     spec = _SPEC
@@ -22,12 +23,3 @@ class UnlinkedExecutor:
     def run(self, batch: Batch) -> Float32Array | None:
         """Refuse."""
         raise MachineError("STEP runs the linked model and there is none: name one with --model, or .model in the text")
-
-    def interrupt(self) -> None:
-        """Nothing runs."""
-
-    def clear_interrupt(self) -> None:
-        """Nothing was interrupted."""
-
-    def close(self) -> None:
-        """Nothing to end."""

@@ -24,8 +24,14 @@ from unsay.isa.abi import PoolState, StepArgs
 BARRIER_SPINS = 1500
 """Tries before a thread sleeps at a barrier: about 30 us."""
 
+STOP_SPINS = 10_000
+"""The same once the step is to stop: the one waited for makes way for who stops it, but not for long."""
+
 IDLE_SPINS = 1500
 """Tries before a worker without a step parks."""
+
+LEAVE_SPINS = 1
+"""Tries before who stops a run sleeps until it has ended: its threads may need this core."""
 
 _PARTS = {
     "await_change": """
@@ -112,7 +118,9 @@ publish:
   call void @wake(ptr %phase, ptr %sleepers)
   ret i1 %stop
 wait:
-  %now = call i32 @await_change(ptr %phase, ptr %sleepers, i32 %old, i32 {barrier_spins})
+  %stopping = call i1 @interrupted(ptr %args)
+  %spins = select i1 %stopping, i32 {stop_spins}, i32 {barrier_spins}
+  %now = call i32 @await_change(ptr %phase, ptr %sleepers, i32 %old, i32 %spins)
   %told = icmp slt i32 %now, 0
   ret i1 %told
 }""",
@@ -128,6 +136,9 @@ entry:
   %sleepers = getelementptr i8, ptr %pool, i64 {pool_sleepers}
   %done = getelementptr i8, ptr %pool, i64 {pool_done}
   %waiting = getelementptr i8, ptr %pool, i64 {pool_waiting}
+  %busy = getelementptr i8, ptr %pool, i64 {pool_busy}
+  %leavers = getelementptr i8, ptr %pool, i64 {pool_leavers}
+  store atomic i32 1, ptr %busy monotonic, align 4
   store ptr %args, ptr %pool.args
   store atomic i32 0, ptr %done monotonic, align 4
   %alone = icmp eq i32 %workers, 0
@@ -147,7 +158,24 @@ wait:
   %now = call i32 @await_change(ptr %done, ptr %waiting, i32 %finished, i32 {barrier_spins})
   br label %check
 leave:
+  store atomic i32 0, ptr %busy seq_cst, align 4
+  call void @wake(ptr %busy, ptr %leavers)
   ret i32 %result
+}""",
+    "leave": """
+; come back when no run is in progress: the one there is was told to stop
+define void @leave(ptr %pool) #0 {
+entry:
+  %busy = getelementptr i8, ptr %pool, i64 {pool_busy}
+  %leavers = getelementptr i8, ptr %pool, i64 {pool_leavers}
+  %now = load atomic i32, ptr %busy acquire, align 4
+  %is.busy = icmp eq i32 %now, 1
+  br i1 %is.busy, label %wait, label %done
+wait:
+  %left = call i32 @await_change(ptr %busy, ptr %leavers, i32 1, i32 {leave_spins})
+  br label %done
+done:
+  ret void
 }""",
     "worker": """
 ; the life of thread %index of the pool: a step each time the generation moves, until the pool closes
@@ -162,13 +190,16 @@ entry:
   br label %idle
 idle:
   %last = phi i32 [ 0, %entry ], [ %now, %work ]
-  %now = call i32 @await_change(ptr %generation, ptr %sleepers, i32 %last, i32 {idle_spins})
+  %spins = phi i32 [ {idle_spins}, %entry ], [ %patience, %work ]
+  %now = call i32 @await_change(ptr %generation, ptr %sleepers, i32 %last, i32 %spins)
   %closing = load atomic i32, ptr %closing.at acquire, align 4
   %close = icmp ne i32 %closing, 0
   br i1 %close, label %leave, label %work
 work:
   %args = load ptr, ptr %pool.args
   %result = call i32 @step(ptr %args, i32 %index)
+  %stopped = icmp ne i32 %result, 0
+  %patience = select i1 %stopped, i32 0, i32 {idle_spins} ; who stopped the step wants the core
   %before = atomicrmw add ptr %done, i32 1 seq_cst
   call void @wake(ptr %done, ptr %waiting)
   br label %idle
@@ -190,7 +221,7 @@ define void @close(ptr %pool) #0 {
 
 
 def add_sync(module: Module, architecture: Architecture) -> None:
-    """Write the synchronisation functions and the pool's entries `run`, `worker` and `close` into the module."""
+    """Write the synchronisation functions and the pool's entries (emit.ENTRIES) into the module."""
     waiting = WAITING[architecture]
     numbers = {f"{{{name}}}": str(number) for name, number in _numbers().items()}
     for name, text in {"pause": waiting.pause, "futex": waiting.futex, **_PARTS}.items():
@@ -202,4 +233,11 @@ def add_sync(module: Module, architecture: Architecture) -> None:
 def _numbers() -> dict[str, int]:
     arguments = {name: getattr(StepArgs, name).offset for name in ("interrupt", "sync", "num_threads")}
     pool = {f"pool_{field[0]}": getattr(PoolState, field[0]).offset for field in PoolState._fields_}
-    return {**arguments, **pool, "barrier_spins": BARRIER_SPINS, "idle_spins": IDLE_SPINS}
+    return {
+        **arguments,
+        **pool,
+        "barrier_spins": BARRIER_SPINS,
+        "idle_spins": IDLE_SPINS,
+        "stop_spins": STOP_SPINS,
+        "leave_spins": LEAVE_SPINS,
+    }
