@@ -138,6 +138,8 @@ _BREACHES: list[tuple[Extension, str, str]] = [
     (_with_pass(rules=()), "acme_fuse_relu", "is validated: PassError: acme_fuse_relu is refuted"),
     (_with_pass(rules=(_FALSE,)), "acme_fuse_relu", r"acme\.relu-again is refuted by T2"),
     (_with_pass(rules=(replace(_PASS.rules[0], scopes=()),)), "acme_fuse_relu", "has no scope to be proved at"),
+    (_with_pass(rules=(replace(_PASS.rules[0], axiom=Axiom("acme.none", "relu(x) == maximum(x")),)),
+     "acme_fuse_relu", "has proved equations: SyntaxError"),
     (_with_run(lambda graph: 0), "acme_fuse_relu", "it does not apply to the case twice"),
     (_with_run(lambda graph: 1), "acme_fuse_relu", "it still applies to the case twice after 8 runs"),
     (_with_run(_forgets_a_relu), "acme_fuse_relu", "changes the results of the case twice, over FloatDomain"),

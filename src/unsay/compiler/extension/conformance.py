@@ -20,7 +20,10 @@ from unsay.errors import UnsayError
 
 _Part = TypeVar("_Part")
 
-_FAULTS = (UnsayError, ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+_FAULTS = (
+    UnsayError, ArithmeticError, AssertionError, AttributeError, LookupError, NameError, SyntaxError, TypeError,
+    ValueError,
+)  # fmt: skip
 """What the code of an extension may raise for want of care."""
 
 
