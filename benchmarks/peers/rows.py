@@ -1,0 +1,114 @@
+"""The targets: one row for each thing that was promised, and what it is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.peers.contestants import (
+    LLAMA,
+    LLAMA_INT8,
+    OPENVINO,
+    OPENVINO_INT8,
+    OURS,
+    OURS_FAST,
+    OURS_GUESSING,
+    OURS_INT8,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Our figure over the best peer's is at least `factor` (where more is better) or at most (where less is)."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Our figure itself is at least or at most `limit`."""
+
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """work: whose figures it is about; several rows may be about one. group: what --rows takes. is_more_better: else
+    less is. ours: which of our contestants is judged. peers: against whom; the best of those that are here counts."""
+
+    group: str
+    work: str
+    title: str
+    unit: str
+    is_more_better: bool
+    target: Times | Bound
+    ours: str = OURS
+    peers: tuple[str, ...] = ()
+
+
+_DECODERS = (LLAMA, LLAMA_INT8, OPENVINO, OPENVINO_INT8)
+
+
+def _decode(work: str, title: str, factor: float, ours: str = OURS, peers: tuple[str, ...] = _DECODERS) -> Row:
+    return Row("decode", work, f"decode, {title}", "tok/s", True, Times(factor), ours, peers)
+
+
+def _guess(work: str, title: str) -> Row:
+    peers = (LLAMA, OPENVINO)
+    return Row("speculation", work, f"decode with guesses, {title}", "tok/s", True, Times(2.5), OURS_GUESSING, peers)
+
+
+def _prefill(length: int, title: str, factor: float, ours: str = OURS, peers: tuple[str, ...] = (LLAMA,)) -> Row:
+    return Row("prefill", f"prefill {length}", f"prefill {length}, {title}", "tok/s", True, Times(factor), ours, peers)
+
+
+def _batch(context: int) -> Row:
+    title = f"batch of 8, aggregate decode, context {context}"
+    return Row("batch", f"batch {context}", title, "tok/s", True, Times(2.0), peers=(LLAMA, OPENVINO))
+
+
+def _latency(group: str, work: str, title: str, limit_us: float) -> Row:
+    return Row(group, work, title, "us", False, Bound(limit_us))
+
+
+def _correction(context: int) -> Row:
+    title = f"correction: cancel to first new token, 12 injected, context {context}"
+    return Row("correction", f"correction {context}", title, "ms", False, Times(0.25), peers=(LLAMA, OPENVINO))
+
+
+ROWS = (
+    _decode("decode 0", "context ~0", 1.25),
+    Row("decode", "decode 0 of limit", "decode, context ~0, part of what reading memory allows", "", True, Bound(0.8)),
+    _decode("decode 512", "context 512, f16 KV", 1.8),
+    _decode("decode 2048", "context 2048, f16 KV", 3.0),
+    _decode("decode 512", "context 512, int8 KV", 1.8, OURS_INT8),
+    _decode("decode 2048", "context 2048, int8 KV", 3.0, OURS_INT8),
+    _decode("decode 2048", "context 2048, int8 KV over our f16 KV", 1.0, OURS_INT8, (OURS,)),
+    _guess("edit copied", "a text written again with a change"),
+    _guess("edit dropped", "after a correction, the dropped tail as the draft"),
+    _prefill(512, "exact, f16 KV, against llama.cpp's best", 1.5),
+    _prefill(2048, "exact, f16 KV, against llama.cpp's best", 1.7),
+    _prefill(512, "exact, int8 KV, against llama.cpp's best", 1.6, OURS_INT8),
+    _prefill(2048, "exact, int8 KV, against llama.cpp's best", 2.5, OURS_INT8),
+    _prefill(512, "exact, against llama.cpp without AMX", 6.0),
+    _prefill(2048, "exact, against llama.cpp without AMX", 6.0),
+    _prefill(512, "fast class, against the best of all", 1.0, OURS_FAST, (LLAMA, OPENVINO)),
+    _prefill(2048, "fast class, against the best of all", 1.1, OURS_FAST, (LLAMA, OPENVINO)),
+    _batch(32),
+    _batch(512),
+    _latency("stop", "stop decode p99", "interrupt to stop in decode, p99", 100.0),
+    _latency("stop", "stop prefill p99", "interrupt to stop in a 2048-token prefill, p99", 217.0),
+    _latency("rollback", "rollback p50", "rollback, 8000-token context, p50", 5.0),
+    _latency("rollback", "fork p50", "fork, 8000-token context, p50", 5.0),
+    _correction(512),
+    _correction(2048),
+    _correction(6000),
+    Row("start", "start warm", "process start to first token, warm cache", "s", False, Bound(0.35)),
+    Row("start", "start cold", "process start to first token, cold cache", "s", False, Bound(4.0)),
+    Row("memory", "memory", "peak memory beyond the model file and 2,112 tokens of f16 KV", "MB", False, Bound(120.0)),
+    Row("perplexity", "perplexity", "perplexity, WikiText-2 test, context 512", "", False, Bound(19.07)),
+    Row("perplexity", "perplexity other", "perplexity, another text, over the best peer's", "", False, Times(1.005),
+        peers=(LLAMA, OPENVINO)),
+    Row("perplexity", "perplexity", "perplexity, int8 KV over f16 KV", "", False, Times(1.005), OURS_INT8, (OURS,)),
+)  # fmt: skip
+
+GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))

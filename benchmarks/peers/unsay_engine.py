@@ -1,0 +1,134 @@
+"""unsay as a contestant: what a program that uses the public API gets, detokenizing included."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from importlib.metadata import version
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.protocol import Settings, Unable, serve
+from unsay import Model, SamplingParams, Session, TokenEvent, load
+from unsay.benchmark.correct import correct
+from unsay.core import PAGE_TOKENS
+from unsay.evaluation import token_log_probs
+from unsay.vm.context import Context
+
+
+class Engine:
+    """held: contexts that are computed and stay, whose tokens later requests find in the tree."""
+
+    def __init__(self, settings: Settings) -> None:
+        given: dict[str, Any] = {"speculate": False, **settings.options}
+        if settings.kv != "f16":
+            given["kv"] = settings.kv
+        for name in given:
+            if name not in inspect.signature(load).parameters:
+                raise Unable(f"this unsay has no load({name}=...)")
+        self._model: Model = load(settings.model, num_threads=settings.threads, **given)
+        self._held: list[tuple[list[int], Context]] = []
+
+    def about(self) -> dict[str, Any]:
+        """kv_token_bytes: keys and values of one token."""
+        page_bytes = self._model.tree.pool.memory.shape[1]
+        return {"version": version("unsay"), "kv_token_bytes": page_bytes // PAGE_TOKENS}
+
+    def prefill(self, ids: list[int]) -> dict[str, Any]:
+        """A prompt none of which is held, to its first token."""
+        started = perf_counter()
+        tokens = [event.token_id for event in self._model.generate(ids, _greedy(1))]
+        return {"seconds": perf_counter() - started, "ids": tokens}
+
+    def hold(self, contexts: list[list[int]]) -> None:
+        """Compute contexts, and let go of those before."""
+        for _, context in self._held:
+            context.release()
+        self._held = [(ids, self._computed(ids)) for ids in contexts]
+
+    def decode(self, count: int) -> dict[str, Any]:
+        """`count` tokens after the first of each context, one of each in turn."""
+        streams = [self._model.generate(ids, _greedy(count + 1)) for ids, _ in self._held]
+        answers = [[next(stream).token_id] for stream in streams]
+        started = perf_counter()
+        for _ in range(count):
+            for answer, stream in zip(answers, streams, strict=True):
+                answer.append(next(stream).token_id)
+        seconds = perf_counter() - started
+        for stream in streams:
+            _close(stream)
+        return {"seconds": seconds, "ids": answers}
+
+    def correct(self, text: str, made: int, kept: int, injection: str) -> dict[str, Any]:
+        """A running answer is stopped from another thread, cut to `kept` tokens, given the injection, and goes on."""
+        with self._session(text) as session:
+            reader = threading.Thread(target=session.generate, args=(made * 20,))
+            reader.start()
+            while len(session.answer_ids) < made:
+                sleep(0.0005)
+            started = perf_counter()
+            session.interrupt()
+            session.rollback(to=kept)
+            session.inject(injection)
+            first = next(session.stream(max_tokens=1)).token_id
+            seconds = perf_counter() - started
+            reader.join()
+            told = session.correction
+            assert told is not None and told.num_injected is not None
+            return {"seconds": seconds, "first": first, "ids": session.answer_ids[:kept], "computed": told.num_computed}
+
+    def edited(self, text: str, made: int, kept: int, injection: str, count: int) -> dict[str, Any]:
+        """An answer is cut and corrected, and goes on with what was taken back to guess from. context: the tokens it
+        goes on from, for others to go on from too."""
+        with self._session(text) as session:
+            session.generate(made)
+            session.rollback(to=kept)
+            session.inject(injection)
+            context = session.token_ids
+            stream = session.stream(count + 1)
+            answer = [next(stream).token_id]
+            started = perf_counter()
+            answer += [event.token_id for event in stream]
+            return {"seconds": perf_counter() - started, "ids": [answer], "context": context}
+
+    def latencies(self, context: int, samples: int) -> dict[str, Any]:
+        """Microseconds of a correction's parts, see unsay.benchmark.correct."""
+        result = correct(self._model, context=context, samples=samples)
+        return {
+            "stop_decode_p99": result.stop_decode.p99_us, "stop_prefill_p99": result.stop_prefill.p99_us,
+            "stop_decode_p50": result.stop_decode.p50_us, "stop_prefill_p50": result.stop_prefill.p50_us,
+            "rollback_p50": result.rollback.p50_us, "fork_p50": result.fork.p50_us, "load": result.load,
+        }  # fmt: skip
+
+    def perplexity(self, window: list[int], first_scored: int) -> dict[str, Any]:
+        """Negative log-likelihoods, in nats, of a window's tokens from `first_scored` on, added up."""
+        logits = self._model.logits(window[:-1])[first_scored - 1 :]
+        return {"nll": -float(np.sum(token_log_probs(logits, window[first_scored:])))}
+
+    def _computed(self, ids: list[int]) -> Context:
+        context = Context(self._model.tree.root())
+        context.append(ids)
+        self._model.engine.compute(context, 1)
+        return context
+
+    def _session(self, text: str) -> Session:
+        """Its prompt is computed if it is held."""
+        session = self._model.session(temperature=0.0, ignore_eos=True)
+        session.append(text)
+        return session
+
+
+def _greedy(count: int) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True)
+
+
+def _close(stream: Iterator[TokenEvent]) -> None:
+    for _ in stream:
+        raise AssertionError("a stream had more tokens than were asked for")
+
+
+if __name__ == "__main__":
+    serve(Engine)

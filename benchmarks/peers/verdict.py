@@ -1,0 +1,56 @@
+"""How a row stands, given the figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.peers.results import Results
+from benchmarks.peers.rows import Bound, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """ours and peer: figures in the row's unit. ratio: ours over the peer's, or over the bound. is_met: None where
+    something is missing, `why` says what."""
+
+    row: Row
+    ours: float | None
+    peer_name: str | None
+    peer: float | None
+    ratio: float | None
+    is_met: bool | None
+    why: str = ""
+
+
+def judge(row: Row, results: Results) -> Verdict:
+    """Against the best peer that has a figure, or against the row's bound."""
+    figures = results.figures.get(row.work, {})
+    best = best_peer(row, results)
+    peer = figures[best].value if best else None
+    if row.ours not in figures:
+        why = results.unable.get(row.work, {}).get(row.ours, "not measured in this run")
+        return Verdict(row, None, best, peer, None, None, why)
+    ours = figures[row.ours].value
+    if isinstance(row.target, Bound):
+        return _compared(row, ours, best, peer, row.target.limit, 1.0)
+    if peer is None:
+        return Verdict(row, ours, None, None, None, None, _why_no_peer(row, results))
+    return _compared(row, ours, best, peer, peer, row.target.factor)
+
+
+def best_peer(row: Row, results: Results) -> str | None:
+    """The name of the row's best peer here; None if none has a figure."""
+    figures = results.figures.get(row.work, {})
+    here = [name for name in row.peers if name in figures]
+    choose = max if row.is_more_better else min
+    return choose(here, key=lambda name: figures[name].value, default=None)
+
+
+def _compared(row: Row, ours: float, best: str | None, peer: float | None, other: float, factor: float) -> Verdict:
+    ratio = ours / other
+    return Verdict(row, ours, best, peer, ratio, ratio >= factor if row.is_more_better else ratio <= factor)
+
+
+def _why_no_peer(row: Row, results: Results) -> str:
+    unable = results.unable.get(row.work, {})
+    return "; ".join(f"{name}: {unable[name]}" for name in row.peers if name in unable) or "no peer was measured"
