@@ -70,8 +70,8 @@ class Field:
         ask: Ask,
         value: Callable[[dict[str, Any]], float],
     ) -> dict[str, list[dict[str, Any]]]:
-        """A B A B ...: everybody once in each round. The values go to the results, all answers are given back. Who fails
-        in a round has no figure."""
+        """A B A B ...: everybody once in each round. The values go to the results, all answers are given back. Who
+        fails in a round has no figure."""
         answers: dict[str, list[dict[str, Any]]] = {name: [] for name in children}
         shares: dict[str, list[float]] = {name: [] for name in children}
         for number in range(num_rounds):
