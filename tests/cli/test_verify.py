@@ -13,6 +13,7 @@ from unsay.compiler.passes.pipeline import PIPELINE, TENSOR_PIPELINE, Pass
 from unsay.compiler.verify import kernels
 from unsay.compiler.verify.obligation import Obligation, Result, Status
 
+_DATA = Path(__file__).parents[1] / "data"
 _GRAPH = """graph g(T: 1..8) {
   %x = input() {name = "x"} : tensor<T x 32 x f32>
   %w = weight() {tensor = "w"} : tensor<32 x 16 x f32>
@@ -44,6 +45,19 @@ def test_a_graph_of_text_is_verified_by_its_pipeline(capsys: pytest.CaptureFixtu
         "sizes fit in 5 operations",
     ]
     assert {row["status"] for row in rows} == {"proved"}
+
+
+@pytest.mark.parametrize("name", ["onnx/cnn.onnx", "triton/softmax.ttir"])
+def test_what_is_imported_is_verified_by_its_pipeline(capsys: pytest.CaptureFixture[str], name: str):
+    code, rows = _rows(capsys, _DATA / name)
+    assert (code, {row["status"] for row in rows}) == (0, {"proved"})
+    assert [row["obligation"] for row in rows if row["tier"] == "T1"] == [step.name for step in TENSOR_PIPELINE]
+
+
+def test_a_graph_in_mlir_is_verified_as_its_text_is(capsys: pytest.CaptureFixture[str], graph: Path):
+    twin = graph.with_suffix(".mlir")
+    assert main(["opt", str(graph), "-o", str(twin)]) == 0
+    assert [row["detail"] for row in _rows(capsys, twin)[1]] == [row["detail"] for row in _rows(capsys, graph)[1]]
 
 
 def test_only_the_pass_named_is_run(capsys: pytest.CaptureFixture[str], graph: Path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,28 +58,34 @@ def _import(args: argparse.Namespace) -> Imported:
         raise RequestError(f"--dim is for ONNX models; {args.file.name} is none")
     if args.launch and suffix not in _KERNELS:
         raise RequestError(f"--launch is for kernels in Triton IR; {args.file.name} is none")
-    if not args.file.exists():
-        raise ModelNotFoundError(f"no model or kernel at {args.file}")
+    return read_import(args.file, dict(_range(text) for text in args.dim), args.launch)
+
+
+def read_import(file: Path, ranges: Mapping[str, tuple[int, int]], launch: str | None) -> Imported:
+    """What the front end for a file of this name makes of it; raises as they do, and ModelNotFoundError."""
+    suffix = file.suffix.lower()
+    if not file.exists():
+        raise ModelNotFoundError(f"no model or kernel at {file}")
     if suffix in _MODELS:
         from unsay.compiler.frontend.onnx import import_onnx
 
-        return import_onnx(args.file, dict(_range(text) for text in args.dim))
+        return import_onnx(file, ranges)
     if suffix in _KERNELS:
-        return _import_kernel(args)
+        return _import_kernel(file, launch)
     from unsay.compiler.frontend.source import import_model
 
-    return import_model(args.file)
+    return import_model(file)
 
 
-def _import_kernel(args: argparse.Namespace) -> Imported:
+def _import_kernel(file: Path, launch: str | None) -> Imported:
     from unsay.cli.passes import in_file
     from unsay.compiler.frontend.triton import import_triton
     from unsay.compiler.frontend.triton.launch import parse_launch
 
     try:
-        return import_triton(args.file, parse_launch(args.launch) if args.launch else None)
+        return import_triton(file, parse_launch(launch) if launch else None)
     except IrError as error:
-        raise in_file(args.file, error) from error
+        raise in_file(file, error) from error
 
 
 def _range(text: str) -> tuple[str, tuple[int, int]]:

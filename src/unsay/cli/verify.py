@@ -4,7 +4,8 @@ unsay verify                       the axioms of all passes, and the kernels
 unsay verify --pass fuse_ffn       the axioms of one pass
 unsay verify MODEL                 each pass on the model's graph, and the program it becomes
 unsay verify MODEL --pass P        the same, and only this pass shown
-unsay verify FILE.llmir --pass P   this pass run on the graph of a file (default: all of its pipeline)
+unsay verify FILE.llmir --pass P   this pass run on the graph of a file (default: all of its pipeline); also of .mlir
+unsay verify model.onnx            the same of what is imported from a file, .onnx or .ttir
 
 Tiers are those of docs/verification.md. What is refuted comes with a counterexample; the exit code is 1 then.
 """
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unsay.cli.import_model import read_import
 from unsay.cli.options import add_json_option
 from unsay.cli.output import progress_bars, visible, write_json, write_line
 from unsay.cli.passes import in_file, read_graph
@@ -26,6 +28,9 @@ from unsay.errors import IrError, PassError
 if TYPE_CHECKING:
     from unsay.compiler.ir.core import Graph
     from unsay.compiler.verify.obligation import Obligation
+
+_TEXTS = (".llmir", ".mlir")
+_IMPORTED = (".onnx", ".ttir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Row:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("subject", nargs="?", metavar="FILE|MODEL", help="a .llmir file, a known model, or its path")
+    parser.add_argument("subject", nargs="?", metavar="FILE|MODEL", help="a graph's file, a known model, or its path")
     parser.add_argument("--pass", dest="passes", action="append", metavar="P", help="only this pass; repeatable")
     parser.add_argument("--target", metavar="T", help="instruction set of the program (default: of this CPU)")
     add_json_option(parser)
@@ -62,9 +67,8 @@ def run(args: argparse.Namespace) -> int:
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
     if args.subject is None:
         yield from _decided(_independent(args.passes))
-    elif args.subject.endswith(".llmir"):
-        path = Path(args.subject)
-        graph = read_graph(path)
+    elif (path := Path(args.subject)).suffix in (*_TEXTS, *_IMPORTED):
+        graph = read_graph(path) if path.suffix in _TEXTS else read_import(path, {}, None).graph
         try:
             yield from _decided(_sizes(graph))
             yield from _passes(graph, args.passes or [_pipeline_of(graph)])
