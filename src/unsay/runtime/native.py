@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import weakref
 
@@ -38,15 +37,15 @@ class NativeExecutor:
         self._arena = _anonymous(manifest.arena_bytes)
         self._logits = _anonymous(MAX_ROWS * padded_rows(self.spec.vocab_size) * 4).view(np.float32)
         self._sync = _anonymous(mmap.PAGESIZE)
-        self._interrupt = ctypes.c_int32.from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
         self._pool = WorkerPool(image.code, manifest.entry, num_threads)
         self._close = weakref.finalize(self, self._pool.close)
+        self.interrupt, self.clear_interrupt = self._pool.interrupt, self._pool.clear_interrupt
+        self.expect, self.stop = self._pool.expect, self._pool.stop
         self._args = StepArgs(
             persistent=image.weights.ctypes.data,
             arena=self._arena.ctypes.data,
             kv_pool=kv_memory.ctypes.data,
             logits=self._logits.ctypes.data,
-            interrupt=ctypes.addressof(self._interrupt),
             sync=self._sync.ctypes.data,
         )
 
@@ -75,23 +74,6 @@ class NativeExecutor:
             return None
         stride = padded_rows(self.spec.vocab_size)
         return self._logits[: num_rows * stride].reshape(num_rows, stride)[:, : self.spec.vocab_size]
-
-    def interrupt(self) -> None:
-        """Make the run in progress (or else the next one) stop between two tiles and return None."""
-        self._interrupt.value = 1
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt."""
-        self._interrupt.value = 0
-
-    def expect(self, is_expected: bool) -> None:
-        """A run will follow, or will not after all."""
-        self._pool.expect(is_expected)
-
-    def stop(self) -> bool:
-        """Interrupt, and wait for a run in native code to leave it; False if one is expected that has not begun."""
-        self._interrupt.value = 1
-        return self._pool.leave()
 
     def close(self) -> None:
         """End the worker threads; idempotent. Memory goes with the executor."""

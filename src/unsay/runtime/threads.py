@@ -45,18 +45,29 @@ class WorkerPool:
             self._start()
         assert self._threads or self.num_threads == 1, "the pool is closed"
         args.num_threads = self.num_threads
+        args.interrupt = self._state_address + PoolState.interrupt.offset
         return self._run(self._state_address, ctypes.addressof(args)) == 0
 
     def expect(self, is_expected: bool) -> None:
         """A run will follow, or will not after all."""
         self._state.busy = _EXPECTED if is_expected else 0
 
-    def leave(self) -> bool:
-        """Wait until the run in progress, which was told to stop, is out of native code; False if it is still to begin.
+    def interrupt(self) -> None:
+        """Make the run in progress (or else the next one) stop between two tiles."""
+        self._state.interrupt = 1
+
+    def clear_interrupt(self) -> None:
+        """Forget an interrupt."""
+        self._state.interrupt = 0
+
+    def stop(self) -> bool:
+        """Interrupt, and wait for the run in progress to be out of native code; False if one is still to begin.
 
         The interpreter is kept meanwhile: the thread whose run it is stays out, and so nobody has to wake it up.
         """
-        if self._state.busy == _EXPECTED:
+        state = self._state
+        state.interrupt = 1
+        if state.busy == _EXPECTED:
             return False
         self._leave(self._state_address)
         return True
