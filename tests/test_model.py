@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,3 +238,23 @@ def test_weights_that_are_no_numbers_end_an_answer_with_an_error(tmp_path: Path,
                 list(model.generate(IDS, SamplingParams(temperature=temperature, top_p=0.9)))
         assert chat.token_ids == before
         assert not np.isfinite(chat.logits()).all()
+
+
+WARM = """
+import sys, unsay
+with unsay.load(sys.argv[1]) as model:
+    chat = model.session()
+    chat.user("hello")
+    next(chat.stream())
+unneeded = (
+    "llvmlite", "sqlite3", "subprocess", "unsay.compiler.pipeline", "unsay.runtime.reference", "unsay.vm.interpreter",
+    "unsay.vm.execution",
+)
+print([name for name in unneeded if name in sys.modules])
+"""
+
+
+def test_a_warm_start_imports_nothing_it_does_not_need(tiny_path: Path) -> None:
+    unsay.load(tiny_path).close()
+    result = subprocess.run([sys.executable, "-c", WARM, str(tiny_path)], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

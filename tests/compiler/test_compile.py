@@ -155,18 +155,6 @@ def test_an_image_is_named_by_model_target_limits_and_compiler(monkeypatch: pyte
     assert len(names) == 5
 
 
-def test_the_compiler_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = compiling.compiler_version()
-    (tmp_path / "compiler").mkdir()
-    (tmp_path / "compiler" / "new_pass.py").write_text("")
-    real = compiling._source_files()
-    assert {path.name for path in real} >= {"compile.py", "gguf.py", "formats.py", "image.py", "llama.py"}
-    monkeypatch.setattr(compiling, "_source_files", lambda: [*real, tmp_path / "compiler" / "new_pass.py"])
-    compiling.compiler_version.cache_clear()
-    assert compiling.compiler_version() != before
-    compiling.compiler_version.cache_clear()
-
-
 def test_progress_names_the_work_and_ends_at_its_total(tiny_path: Path) -> None:
     reports = list[tuple[str, int, int]]()
     compile_model(tiny_path, target=TARGET, progress=lambda *report: reports.append(report))

@@ -119,14 +119,16 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("merges", "named"),
     [
-        (("h e", "zz top"), "`zz` out of vocabulary"),
-        (("h e", "he"), "'he' is not of two"),
-        (("h e l",), "'h e l' is not of two"),
-        ((" " * 10_000_000,), "' +' is not of two"),
+        (("h e", "zz top"), "do not fit together: .*`zz` out of vocabulary"),
+        (("h e", "he"), "'he' is not two tokens"),
+        (("h e l",), "'h e l' is not two tokens"),
+        (("h e l", "he"), "'h e l' is not two tokens"),
+        (("",), "'' is not two tokens"),
+        ((" " * 10_000_000,), "' +' is not two tokens"),
     ],
 )
 def test_merges_that_do_not_fit_the_vocabulary_are_an_error_of_the_file(merges: tuple[str, ...], named: str) -> None:
-    with pytest.raises(ModelFileError, match=f"do not fit together: .*{named}") as raised:
+    with pytest.raises(ModelFileError, match=named) as raised:
         Tokenizer(tiny_spec(merges=merges))
     assert len(str(raised.value)) < 200
 

@@ -1,6 +1,6 @@
 """The cache of things made from model files. Everything in it can be made again; nothing in it is ever half there.
 
-    digests/<path>.json    sha256 of a large file, remembered with the file's size, times and inode
+    digests/<path>.json    sha256 of a large file or many, remembered with their size, times and inode
     weights/<key>.bin      packed weights, shared by the images of all targets; <key>.sha256 beside them
     images/<key>/          one image (image.py) and seal.json, the sha256 of each of its files
     locks/<model>          held while something is made from that model; freed by the system when its holder dies
@@ -70,14 +70,24 @@ def file_digest(root: Path, path: Path, progress: Progress | None = None) -> str
     Raises ModelNotFoundError or ModelFileError.
     """
     identity = file_identity(path)
-    memo = root / "digests" / f"{_name(identity.path)}.json"
+
+    def read() -> str:
+        digest = _hash_file(Path(identity.path), identity.size, progress)
+        if file_identity(path) != identity:
+            raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
+        return digest
+
+    return remembered_digest(root, identity.path, asdict(identity), read)
+
+
+def remembered_digest(root: Path, name: str, identity: object, make: Callable[[], str]) -> str:
+    """What `make` gave for this name when it was as now. identity: anything JSON can keep that tells."""
+    memo = root / "digests" / f"{_name(name)}.json"
     remembered = _read_json(memo)
-    if remembered.get("identity") == asdict(identity) and isinstance(remembered.get("sha256"), str):
+    if remembered.get("identity") == identity and isinstance(remembered.get("sha256"), str):
         return str(remembered["sha256"])
-    digest = _hash_file(Path(identity.path), identity.size, progress)
-    if file_identity(path) != identity:
-        raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
-    _replace_text(root, memo, json.dumps({"identity": asdict(identity), "sha256": digest}))
+    digest = make()
+    _replace_text(root, memo, json.dumps({"identity": identity, "sha256": digest}))
     return digest
 
 

@@ -8,9 +8,7 @@ weights and imports neither the compiler's passes nor llvmlite.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +17,13 @@ from unsay.compiler.cache import exclusive, files_digest, find_image, identities
 from unsay.compiler.codegen.backends import find_backend
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.limits import LIMITS
+from unsay.compiler.version import compiler_version
 from unsay.image import IMAGE_VERSION, ImageFiles
 from unsay.isa.kv import AUTO, check_kv_format
 from unsay.isa.targets import is_cpu_target
 
 if TYPE_CHECKING:
     from unsay.core import Progress
-
-_PACKAGE = Path(__file__).parent.parent
-_SOURCES = ("compiler", "isa", "image.py")
-"""What decides the bytes of an image, under src/unsay."""
 
 
 def compile_model(source: Path, *, target: str, kv: str = AUTO, progress: Progress | None = None) -> ImageFiles:
@@ -74,26 +69,3 @@ def _emitter_version(target: str) -> str:
     file = sys.modules[kind.__module__].__file__
     assert file is not None, f"{kind} comes from no file"
     return f"{kind.__qualname__} {hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
-
-
-@cache
-def compiler_version() -> str:
-    """sha256 over the compiler's sources and llvmlite's version file, in hex."""
-    digest = hashlib.sha256()
-    for path in [*_source_files(), _llvmlite_version_file()]:
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _source_files() -> list[Path]:
-    places = [_PACKAGE / name for name in _SOURCES]
-    found = [[place] if place.is_file() else place.rglob("*.py") for place in places]
-    return sorted(path for paths in found for path in paths)
-
-
-def _llvmlite_version_file() -> Path:
-    """Found without importing llvmlite, which takes longer than everything else here."""
-    spec = importlib.util.find_spec("llvmlite")
-    assert spec is not None and spec.origin is not None, "llvmlite is a dependency of this package"
-    return Path(spec.origin).with_name("_version.py")

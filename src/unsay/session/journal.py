@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unsay.core import PAGE_TOKENS, SamplingParams
 from unsay.kv.tree import KvTree
 from unsay.session.history import History, Node, Place
-from unsay.session.log import SessionLog
 from unsay.session.replay import Event, State, Verb, replay
 from unsay.vm.context import Context
+
+if TYPE_CHECKING:
+    from unsay.session.log import SessionLog
 
 
 class Journal:

@@ -115,7 +115,8 @@ class Sandbox:
         poll.register(out, select.POLLIN)
         while not pieces[-1].endswith(b"\n"):
             if not poll.poll(1e3 * max(0.0, deadline - monotonic())):
-                raise self._ended()
+                self._stop()
+                raise TemplateError(f"the chat template of the model failed: no answer within {_MOST_S:.0f} s")
             pieces.append(os.read(out.fileno(), _CHUNK_BYTES))
             if not pieces[-1]:
                 raise self._ended()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import compress, count
 
 from unsay.errors import UnsupportedError
 from unsay.image import VocabSpec
@@ -18,8 +19,7 @@ MAX_NAME_CHARACTERS = 256
 
 def special_ids(spec: VocabSpec) -> dict[str, int]:
     """The special tokens by name; UnsupportedError if they are more or longer than any model's."""
-    types = enumerate(spec.token_types)
-    chosen = [index for index, kind in types if kind in (CONTROL, USER_DEFINED) and spec.tokens[index]]
+    chosen = [i for i in places(spec.token_types, (CONTROL, USER_DEFINED)) if spec.tokens[i]]
     if len(chosen) > MAX_SPECIAL:
         raise UnsupportedError(f"the vocabulary has {len(chosen)} special tokens; at most {MAX_SPECIAL} are supported")
     ids = {spec.tokens[index]: index for index in chosen}
@@ -29,6 +29,11 @@ def special_ids(spec: VocabSpec) -> dict[str, int]:
             f"a special token of the vocabulary has {longest} characters; at most {MAX_NAME_CHARACTERS} are supported"
         )
     return ids
+
+
+def places(types: Sequence[int], kinds: tuple[int, ...]) -> list[int]:
+    """Ids of the tokens of these types, in order."""
+    return list(compress(count(), map(kinds.__contains__, types)))
 
 
 class SpecialNames:

@@ -11,17 +11,16 @@ A template is a program from a stranger, and a message is text from another. So 
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import threading
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from unsay.errors import RequestError, TemplateError
 from unsay.image import VocabSpec
-from unsay.session.sandbox import Sandbox
 from unsay.session.special import SpecialNames, special_ids
 from unsay.session.template_program import compiled, reason, render
 from unsay.session.tokenizer import check_text
@@ -67,7 +66,7 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
         }
-        self._runner = _TameTemplate(source) if _is_tame(source) else Sandbox(source)
+        self._runner = _runner(source)
 
     @property
     def is_plain(self) -> bool:
@@ -82,7 +81,7 @@ class ChatTemplate:
         """
         checked = [_checked(message) for message in messages]
         rendered = self._render(checked, add_generation_prompt)
-        mark = f"\ue000{secrets.randbelow(10**20):020d}\ue001"
+        mark = f"\ue000{int.from_bytes(os.urandom(8)):020d}\ue001"
         wrapped = [{**message, "content": _wrap(message["content"], mark)} for message in checked]
         pieces = self._render(wrapped, add_generation_prompt).split(mark)
         if len(pieces) % 2 == 1 and "".join(pieces) == rendered:
@@ -125,6 +124,20 @@ class ChatTemplate:
         return self._runner.render(values)
 
 
+class _Runner(Protocol):
+    def render(self, values: dict[str, Any]) -> str:
+        """What `template_program.render` makes of the values; TemplateError for whatever the template does."""
+        ...
+
+
+def _runner(source: str) -> _Runner:
+    if _is_tame(source):
+        return _TameTemplate(source)
+    from unsay.session.sandbox import Sandbox
+
+    return Sandbox(source)
+
+
 class _TameTemplate:
     """A template that may run in this process."""
 
@@ -134,7 +147,7 @@ class _TameTemplate:
             self._environment = compiled(source)
 
     def render(self, values: dict[str, Any]) -> str:
-        """As `Sandbox.render`."""
+        """See _Runner."""
         with self._lock, _template_errors():
             return render(self._environment, values)
 

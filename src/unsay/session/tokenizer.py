@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Bpe
 
 from unsay.errors import ModelFileError, RequestError, UnsupportedError
 from unsay.image import VocabSpec
-from unsay.session.special import CONTROL, SpecialNames, special_ids
+from unsay.session.special import CONTROL, SpecialNames, places, special_ids
 
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3_WORD = _WORD % r"\p{N}{1,3}"
@@ -62,7 +61,7 @@ class Tokenizer:
         self._spec = spec
         self._special_ids = special_ids(spec)
         self._special_names = SpecialNames(self._special_ids)
-        self._control_ids = frozenset(i for i, token_type in enumerate(spec.token_types) if token_type == CONTROL)
+        self._control_ids = frozenset(places(spec.token_types, (CONTROL,)))
         self._bpe = _build_bpe(spec, _kind_of(spec), self._special_ids)
 
     @property
@@ -153,21 +152,26 @@ def _build_bpe(spec: VocabSpec, kind: Kind, special_ids: dict[str, int]) -> Bpe:
         raise ModelFileError(f"the vocabulary names {len(spec.tokens) - len(ids)} tokens twice")
     for name in special_ids:
         del ids[name]
-    merges = cast(list[tuple[str, str]], [tuple(merge.split(" ", 2)) for merge in spec.merges])
+    pairs = _pairs(spec.merges)
     try:
-        bpe = Bpe(models.BPE(ids, merges, ignore_merges=kind.ignore_merges))
+        bpe = Bpe(models.BPE(ids, pairs, ignore_merges=kind.ignore_merges))
     except Exception as error:  # the library's complaints about a vocabulary have no type of their own
-        raise ModelFileError(f"the vocabulary and its merges do not fit together: {_fault(merges, error)}") from error
+        raise ModelFileError(f"the vocabulary and its merges do not fit together: {error}") from error
     if kind.nfc:
         bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = _pre_tokenizer(kind)
     return bpe
 
 
-def _fault(merges: Iterable[tuple[str, ...]], error: Exception) -> str:
-    """What is wrong with them, in one line."""
-    odd = next((pair for pair in merges if len(pair) != 2), None)
-    return str(error).partition("\n")[0] if odd is None else f"the merge {' '.join(odd)[:80]!r} is not of two tokens"
+def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
+    """The two tokens of each merge. All are split at once: there are tens of thousands, at every start."""
+    joined = " ".join(merges)
+    if joined.count(" ") != 2 * len(merges) - 1 or not all(" " in merge for merge in merges):
+        odd = next((merge for merge in merges if merge.count(" ") != 1), None)
+        if odd is not None:
+            raise ModelFileError(f"the merge {odd[:80]!r} is not two tokens with a space between them")
+    words = joined.split(" ")
+    return list(zip(words[::2], words[1::2], strict=False))
 
 
 def _pre_tokenizer(kind: Kind) -> pre_tokenizers.Sequence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from dataclasses import dataclass
 
 from unsay.errors import TemplateError
@@ -26,7 +26,7 @@ class Turns:
 
     def next(self, text: str) -> list[int]:
         """Ids of what follows an answer: its end, user message, start of the next answer."""
-        answer = str(10**39 + secrets.randbelow(10**39))
+        answer = f"{int.from_bytes(os.urandom(16)):039d}"
         spans = self.template.spans(
             [
                 {"role": "user", "content": "?"},
