@@ -12,6 +12,7 @@ from unsay.core import Lane, SamplingParams
 from unsay.engine import noise, portable_math
 from unsay.engine.sampler import choose, validate
 from unsay.errors import RequestError
+from unsay.runtime.scan import words
 
 V = 2000
 
@@ -32,7 +33,7 @@ def allowed(logits: np.ndarray, **params: object) -> set[int]:
 def by_definition(logits: np.ndarray, where: Lane) -> int:
     """Temperature and noise only, nothing pruned, everything portable."""
     scaled = logits.astype(np.float64) / where.params.temperature
-    word = noise.words_of_range(where.params.seed, where.position, 0, logits.size)
+    word = words(where.params.seed, where.position, logits.size)
     return int((scaled - portable_math.log(noise.exponential(word))).argmax())
 
 

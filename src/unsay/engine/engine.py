@@ -36,7 +36,7 @@ class Engine:
     def __init__(self, executor: Executor, *, speculate: bool = True) -> None:
         self._speculates = speculate
         self.scheduler = Scheduler(executor.max_tokens, executor.max_rows, executor.spec.context_length)
-        self.sampler = Sampler()
+        self.sampler = Sampler(executor.scan)
         self._changed = threading.Condition(self.scheduler.lock)
         self.machine = InterruptibleMachine(executor)
         self._stepper: int | None = None

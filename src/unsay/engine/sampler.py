@@ -4,7 +4,8 @@
 
 Adding Gumbel noise and taking the largest draws from the softmax (the Gumbel-max rule): no sum over the vocabulary, and
 a token's noise does not depend on which others are left. Whatever decides is computed by portable_math. The fast
-functions of NumPy only find the few tokens that can still win, by a margin far above their error.
+functions of NumPy, and the bounds of runtime/scan.py, only find the few tokens that can still win, by a margin far
+above their error.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from numpy.typing import NDArray
 
 from unsay.core import Batch, Float32Array, Lane, SamplingParams
 from unsay.engine import noise, portable_math
-from unsay.engine.noise import NUM_SEEDS, IdArray
+from unsay.engine.noise import NUM_SEEDS
 from unsay.engine.portable_math import Float64Array
 from unsay.errors import RequestError
+from unsay.isa.scan import PART_TOKENS
+from unsay.runtime.scan import DefinedScan, Draw, Race, Scan, Survey
 
 Row: TypeAlias = NDArray[np.floating]
+IdArray: TypeAlias = NDArray[np.int64]
 
 _GREEDY_BELOW = 1e-4
 """A temperature below this is 0: dividing logits by it would leave nothing to draw."""
 _MARGIN = 1e-3
-"""Far above the error of float32 scores, which are at most 64 away from the largest."""
-_SLICE = 8192
-"""Tokens looked at together; a multiple of 4. Keeps every array below 128 KB."""
-_SUM_MARGIN = 1e-9
-"""Far above the error of float64 sums over a vocabulary, relative to the total."""
-_TOP_P_DEPTHS = (-6.0, -12.0)
-"""How far below the largest to rank at first: sorting a whole vocabulary is what costs."""
+"""Far above the error of float32 scores and bounds of tokens that can win, which are at most 64 below the best."""
+_WEIGHT_ERROR = 1e-4
+"""Far above the error of a survey's weights, relative to their sum: 64 of f32 are added up, of exponents to 2^-17."""
+_TOP_P_DEPTHS = (6.0, 12.0)
+"""How far below the best to rank at first: sorting a whole vocabulary is what costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,10 @@ class Choice:
 
 
 class Sampler:
-    """Chooses a token for each lane of a batch."""
+    """Chooses a token for each lane of a batch. scan: what looks at the rows."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
 
     def sample(self, logits: Float32Array | None, batch: Batch) -> list[Choice | None] | None:
         """One Choice for each row of logits [R, V], in order; None for a step that was interrupted.
@@ -62,28 +67,37 @@ class Sampler:
         choices: list[Choice | None] = []
         for row, lane in zip(logits, batch.lanes, strict=True):
             stands = lane.guess is None or (choices[-1] is not None and choices[-1].token_id == lane.guess)
-            choices.append(choose(row, lane) if stands else None)
+            choices.append(choose(row, lane, self._scan) if stands else None)
         return choices
 
 
-def choose(logits: Float32Array, lane: Lane) -> Choice:
+_DEFINED = DefinedScan()
+
+
+def choose(logits: Float32Array, lane: Lane, scan: Scan = _DEFINED) -> Choice:
     """The next token of a lane, from its logits [V]."""
-    if not math.isfinite(logits.max()):
+    survey = scan.survey(logits, 1.0)
+    largest = float(survey.largest.max())
+    if not math.isfinite(largest):
         return Choice(-1, math.nan)
-    params = lane.params
     adjusted = _adjust(logits, lane)
-    if params.temperature < _GREEDY_BELOW:
-        token_id = int(adjusted.argmax())
+    best = largest if adjusted is logits else float(adjusted.max())
+    log_total = math.log(_total(survey))
+    if lane.params.temperature >= _GREEDY_BELOW:
+        token_id = _draw(adjusted, best, _keep(adjusted, best, lane.params, scan), lane, scan)
     else:
-        token_id = _draw(adjusted, _keep(adjusted, params), params, lane.position)
-    return Choice(token_id, _logprob(logits, token_id))
+        token_id = _likeliest(logits, survey) if adjusted is logits else int(adjusted.argmax())
+    return Choice(token_id, float(logits[token_id]) - largest - log_total)
 
 
-def _logprob(logits: Float32Array, token_id: int) -> float:
-    largest = logits.max()
-    parts = (logits[start : start + _SLICE] - largest for start in range(0, logits.size, _SLICE))
-    total = sum(float(np.exp(part).sum(dtype=np.float64)) for part in parts)
-    return float(logits[token_id] - largest) - math.log(total)
+def _total(survey: Survey) -> float:
+    return float(portable_math.running_sum(survey.weight.astype(np.float64))[-1])
+
+
+def _likeliest(logits: Float32Array, survey: Survey) -> int:
+    """The id of the largest logit, of equals the lowest."""
+    start = int(survey.largest.argmax()) * PART_TOKENS
+    return start + int(logits[start : start + PART_TOKENS].argmax())
 
 
 def _adjust(logits: Float32Array, lane: Lane) -> Row:
@@ -108,97 +122,121 @@ def _adjust(logits: Float32Array, lane: Lane) -> Row:
     return adjusted
 
 
-def _keep(adjusted: Row, params: SamplingParams) -> IdArray | None:
-    """Ids, ascending, of the tokens that pass the filters and can still win; None: nothing filters, and most can."""
+def _keep(adjusted: Row, best: float, params: SamplingParams, scan: Scan) -> IdArray | None:
+    """Ids, ascending, of the tokens that pass the filters and can still win; None where nothing filters.
+
+    best: the largest of `adjusted`.
+    """
     reach = noise.MAX_SPREAD
     if params.min_p > 0.0:
         reach = min(reach, -_log_of(params.min_p))
-    if params.top_k == 0 and params.top_p >= 1.0:
-        near = adjusted >= float(adjusted.max()) - (reach * params.temperature + _MARGIN)
-        if params.min_p == 0.0:
-            return None if 4 * np.count_nonzero(near) > near.size else np.flatnonzero(near)
-        ids = np.flatnonzero(near)
-    else:
+    if 0 < params.top_k < adjusted.size:
         ids = _top_k(adjusted, params.top_k)
-    values = adjusted[ids].astype(np.float64) / params.temperature
-    values -= values.max()
-    if params.top_p < 1.0:
-        places = _top_p(values, params.top_p)
-        ids, values = ids[places], values[places]
-    return np.sort(ids[values >= -reach])
+        if params.top_p < 1.0:
+            ids = ids[_nucleus(_values(adjusted[ids], best, params), params.top_p)]
+    elif params.top_p < 1.0:
+        ids = _top_p(adjusted, best, params, scan)
+    elif params.min_p > 0.0:
+        ids = _near(adjusted, best, reach * params.temperature)
+    else:
+        return None
+    return np.sort(ids[_values(adjusted[ids], best, params) >= -reach])
+
+
+def _values(row: Row, best: float, params: SamplingParams) -> Float64Array:
+    """What the softmax is of, at most 0."""
+    return row.astype(np.float64) / params.temperature - best / params.temperature
+
+
+def _near(adjusted: Row, best: float, distance: float) -> IdArray:
+    """Ids, ascending, of all that are at most so far below the best, and perhaps a few more."""
+    return np.flatnonzero(adjusted >= best - distance - _MARGIN)
 
 
 def _top_k(adjusted: Row, top_k: int) -> IdArray:
-    """Ids of the k best, of equals the lower; of all for 0."""
-    if top_k == 0 or top_k >= adjusted.size:
-        return np.arange(adjusted.size)
-    threshold = np.partition(adjusted, adjusted.size - top_k)[adjusted.size - top_k]
-    above, equal = np.flatnonzero(adjusted > threshold), np.flatnonzero(adjusted == threshold)
+    """Ids of the k best, of equals the lower.
+
+    The best of each of k parts are k tokens: the k best of all are among those not below the least of these.
+    """
+    peaks = np.maximum.reduceat(adjusted, np.arange(0, adjusted.size, PART_TOKENS))
+    floor = np.partition(peaks, -top_k)[-top_k] if top_k <= peaks.size else -np.inf
+    ids = np.flatnonzero(adjusted >= floor)
+    values = adjusted[ids]
+    threshold = np.partition(values, ids.size - top_k)[ids.size - top_k]
+    above, equal = ids[values > threshold], ids[values == threshold]
     return np.concatenate([above, equal[: top_k - above.size]])
 
 
-def _top_p(values: Float64Array, top_p: float) -> IdArray:
-    """Places of the fewest best that together have probability `top_p` or more; the best value is 0."""
-    total = float(np.exp(values).sum())
+def _top_p(adjusted: Row, best: float, params: SamplingParams, scan: Scan) -> IdArray:
+    """Ids of the fewest best that together have probability `top_p` or more."""
+    survey = scan.survey(_scores(adjusted, best)[0], 1.0 / params.temperature)
+    total = _total(survey)
+    goal, unsure = params.top_p * total, _WEIGHT_ERROR * total
     for depth in _TOP_P_DEPTHS:
-        ranked = _ranked(values, values >= depth)
+        ids = _near(adjusted, best, depth * params.temperature)
+        values = _values(adjusted[ids], best, params)
+        ranked = _ranked(values)
         sums = np.cumsum(np.exp(values[ranked]))
-        count = int(np.searchsorted(sums, top_p * total)) + 1
-        is_certain = np.all(np.abs(sums[max(0, count - 2) : count] - top_p * total) > _SUM_MARGIN * total)
-        if count <= sums.size and is_certain:
-            return ranked[:count]
-    return _top_p_exactly(values, top_p)
+        count = int(np.searchsorted(sums, goal)) + 1
+        if count <= sums.size and np.all(np.abs(sums[max(0, count - 2) : count] - goal) > unsure):
+            return ids[ranked[:count]]
+    return _nucleus(_values(adjusted, best, params), params.top_p)
 
 
-def _top_p_exactly(values: Float64Array, top_p: float) -> IdArray:
-    """The definition."""
-    ranked = _ranked(values, np.ones(values.size, np.bool_))
+def _nucleus(values: Float64Array, top_p: float) -> IdArray:
+    """The definition: places of the fewest best of `values` that together have probability `top_p` or more of all."""
+    ranked = _ranked(values)
     sums = portable_math.running_sum(portable_math.exp(values[ranked]))
     return ranked[: int(np.searchsorted(sums, top_p * float(sums[-1]))) + 1]
 
 
-def _ranked(values: Float64Array, mask: NDArray[np.bool_]) -> IdArray:
-    """Places in the mask, the largest value first, of equals the lower place."""
-    places = np.flatnonzero(mask)
-    return places[np.argsort(-values[places], kind="stable")]
+def _ranked(values: Float64Array) -> IdArray:
+    """Places, the largest value first, of equals the lower place."""
+    return np.argsort(-values, kind="stable")
 
 
-def _draw(adjusted: Row, ids: IdArray | None, params: SamplingParams, position: int) -> int:
+def _draw(adjusted: Row, best: float, ids: IdArray | None, lane: Lane, scan: Scan) -> int:
     """The id of the largest adjusted / temperature + Gumbel noise among `ids` (ascending) or all; the first of equals.
 
-    -log(1 - u) bounds the noise from above: whoever's bound is below a score already reached cannot win. Goes through
-    the vocabulary in slices: arrays of all of it are returned to the system and faulted in again at every token.
+    best: the largest of `adjusted`. Whoever's bound is below a score already reached cannot win.
     """
-    size = adjusted.size if ids is None else ids.size
-    best = float(adjusted.max()) / params.temperature
-    reached = -math.inf
-    finalists: list[tuple[IdArray, Float64Array, noise.WordArray]] = []
-    for start in range(0, size, _SLICE):
-        stop = min(size, start + _SLICE)
-        if ids is None:
-            part, word = np.arange(start, stop), noise.words_of_range(params.seed, position, start, stop)
-            row = adjusted[start:stop]
-        else:
-            part, word = ids[start:stop], noise.words(params.seed, position, ids[start:stop])
-            row = adjusted[part]
-        values = row.astype(np.float64) / params.temperature - best
-        bound = values.astype(np.float32) - np.log(noise.lower_bound(word))
-        first = int(bound.argmax())
-        reached = max(reached, _approximate_score(float(values[first]), int(word[first])))
-        able = bound >= reached - _MARGIN
-        finalists.append((part[able], values[able], word[able]))
-    tokens, values, word = (np.concatenate(column) for column in zip(*finalists, strict=True))
-    return int(tokens[_score(values, word).argmax()])
+    params = lane.params
+    scores, shift = _scores(adjusted, best)
+    race = scan.race(scores, Draw(shift, 1.0 / params.temperature, params.seed, lane.position))
+    first = _furthest(race) if ids is None else int(ids[race.bounds[ids].argmax()])
+    reached = (float(adjusted[first]) - best) / params.temperature + _gumbel(int(race.words[first]))
+    threshold = math.exp(reached - _MARGIN)
+    able = _able(race, threshold) if ids is None else ids[race.bounds[ids] >= threshold]
+    if able.size == 1:
+        return first
+    values = _values(adjusted[able], best, params)
+    return int(able[(values - portable_math.log(noise.exponential(race.words[able]))).argmax()])
 
 
-def _score(values: Float64Array, word: noise.WordArray) -> Float64Array:
-    """values + Gumbel noise, exactly the same on every machine."""
-    return values - portable_math.log(noise.exponential(word))
+def _scores(adjusted: Row, best: float) -> tuple[Float32Array, float]:
+    """The row as f32, and the largest of it."""
+    if adjusted.dtype == np.float32:
+        return cast(Float32Array, adjusted), best
+    return (adjusted - best).astype(np.float32), 0.0
 
 
-def _approximate_score(value: float, word: int) -> float:
-    """The same to 1e-12, for one token."""
-    return value - math.log(-math.log((word + 0.5) * 2.0**-32))
+def _furthest(race: Race) -> int:
+    """The id with the largest bound."""
+    start = int(race.reach.argmax()) * PART_TOKENS
+    return start + int(race.bounds[start : start + PART_TOKENS].argmax())
+
+
+def _able(race: Race, threshold: float) -> IdArray:
+    """Ids, ascending, of the bounds that reach a threshold."""
+    starts = np.flatnonzero(race.reach >= threshold) * PART_TOKENS
+    return np.concatenate(
+        [start + np.flatnonzero(race.bounds[start : start + PART_TOKENS] >= threshold) for start in starts]
+    )
+
+
+def _gumbel(word: int) -> float:
+    """The noise of a word, to 1e-12."""
+    return -math.log(-math.log((word + 0.5) * 2.0**-32))
 
 
 def _log_of(value: float) -> float:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from unsay.core import Batch, Float32Array
 from unsay.image import ModelSpec
+from unsay.runtime.scan import DefinedScan, Scan
 
 
 class Executor(Protocol):
@@ -33,6 +34,11 @@ class Executor(Protocol):
     @property
     def max_rows(self) -> int:
         """Most logit rows (R) one batch may ask for."""
+        ...
+
+    @property
+    def scan(self) -> Scan:
+        """What looks at the rows of logits."""
         ...
 
     def run(self, batch: Batch) -> Float32Array | None:
@@ -66,6 +72,7 @@ class Executor(Protocol):
 class InterpretedRuns:
     """The half of an Executor that is about interrupts, for those that compute in the interpreter."""
 
+    scan: Scan = DefinedScan()
     is_interrupted = False
 
     def interrupt(self) -> None:

@@ -16,6 +16,7 @@ from unsay.isa.formats import padded_rows
 from unsay.isa.targets import is_cpu_target
 from unsay.runtime.cpu import check_target
 from unsay.runtime.image import Image
+from unsay.runtime.native_scan import NativeScan
 from unsay.runtime.threads import WorkerPool
 
 MAX_ROWS = 64
@@ -38,6 +39,7 @@ class NativeExecutor:
         self._logits = _anonymous(MAX_ROWS * padded_rows(self.spec.vocab_size) * 4).view(np.float32)
         self._sync = _anonymous(mmap.PAGESIZE)
         self._pool = WorkerPool(image.code, manifest.entry, num_threads)
+        self.scan = NativeScan(image.code, manifest.entry, self.spec.vocab_size)
         self._close = weakref.finalize(self, self._pool.close)
         self.interrupt, self.clear_interrupt = self._pool.interrupt, self._pool.clear_interrupt
         self.expect, self.stop = self._pool.expect, self._pool.stop

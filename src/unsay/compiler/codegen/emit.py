@@ -20,6 +20,7 @@ from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
 from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
+from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
 from unsay.compiler.codegen.kernels.sync import add_sync
 from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
@@ -34,7 +35,7 @@ from unsay.isa.targets import find_target
 _WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
 _ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
 
-ENTRIES = ("step", "run", "worker", "leave", "close")
+ENTRIES = ("step", "run", "worker", "leave", "close", "survey", "race")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def step_text(
     doc = "this thread's part of the program; 1 if stopped by the interrupt word"
     module.define("step", [(PTR, "args"), (I32, "thread")], write, doc, result=I32, linkage="")
     add_sync(module, unit.architecture)
+    add_scan(module)
     return module.text()
 
 

@@ -1,0 +1,81 @@
+"""What choosing a token costs beside computing it: a step with and without the output head, then each way of sampling.
+
+Run: python -m benchmarks.sampling [--model M] [--threads N] [--json]        (half a minute)
+
+`head`: a step of B tokens of B sequences that asks for no logits, and one that asks for all B rows, taken in turns.
+`sampling`: CPU microseconds of `engine.sampler.choose` for a row of the model's logits, in this thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Report, median_cpu_ms, median_ms, parser
+from unsay import Model, load
+from unsay.core import Batch, Float32Array, Lane, SamplingParams
+from unsay.engine.sampler import choose
+
+_TEXT = Path(__file__).parent.parent / "tests" / "data" / "northanger_abbey.txt"
+_SETTINGS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0},
+    {"temperature": 0.7},
+    {"temperature": 1.5},
+    {"temperature": 0.7, "repetition_penalty": 1.1},
+    {"temperature": 0.7, "top_k": 40},
+    {"temperature": 0.7, "top_p": 0.9},
+    {"temperature": 0.7, "min_p": 0.05},
+)
+_REPEATS = 40
+
+
+def main() -> None:
+    """Print both."""
+    made = parser(__doc__)
+    made.add_argument("--model", default="smollm2:135m")
+    made.add_argument("--threads", type=int)
+    args = made.parse_args()
+    report = Report(args)
+    with load(args.model, num_threads=args.threads) as model:
+        for num_tokens in (1, 8):
+            _head(report, model, num_tokens)
+        ids = model.tokenize(_TEXT.read_text(encoding="utf-8")[20_000:21_500])
+        rows = model.logits(ids)[-_REPEATS:]
+        for settings in _SETTINGS:
+            _sampling(report, model, ids, rows, settings)
+
+
+def _head(report: Report, model: Model, num_tokens: int) -> None:
+    executor = model.engine.machine._machine.executor  # pyright: ignore[reportPrivateUsage]
+    samples: dict[int, list[float]] = {0: [], num_tokens: []}
+    for _ in range(_REPEATS):
+        for num_rows, taken in samples.items():
+            batch = _step(num_tokens, num_rows)
+            taken.append(median_ms(lambda: executor.run(batch), 1))  # noqa: B023
+    without, with_head = (float(np.median(taken)) for taken in samples.values())
+    report.add(f"head, {num_tokens} tokens", without_ms=without, with_ms=with_head, share=1 - without / with_head)
+
+
+def _step(num_tokens: int, num_rows: int) -> Batch:
+    """The first token of each sequence, each on a page of its own; nothing is committed."""
+    numbers = np.arange(num_tokens, dtype=np.int32)
+    return Batch(numbers, np.zeros_like(numbers), numbers, numbers[:, None].copy(), numbers[:num_rows])
+
+
+def _sampling(report: Report, model: Model, ids: list[int], rows: Float32Array, settings: dict[str, Any]) -> None:
+    scan = model.engine.machine._machine.executor.scan  # pyright: ignore[reportPrivateUsage]
+    turns = iter(range(len(rows)))
+
+    def once() -> None:
+        turn = next(turns)
+        history = ids[: len(ids) - len(rows) + turn]
+        choose(rows[turn], Lane(1, SamplingParams(seed=turn, **settings), len(history), history, 0), scan)
+
+    name = ", ".join(f"{name} {value}" for name, value in settings.items())
+    report.add(f"sampling, {name}", cpu_us=1e3 * median_cpu_ms(once, len(rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Rows of logits as the machine code of an image looks at them: the definition's bits, and bounds that hold."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from functools import cache
+
+import numpy as np
+import pytest
+
+from unsay.compiler.codegen.builder import Module
+from unsay.compiler.codegen.kernels.scan import add_scan
+from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.core import Float32Array
+from unsay.isa.targets import find_target
+from unsay.runtime.native_scan import NativeScan
+from unsay.runtime.scan import DefinedScan, Draw, Race, Survey
+
+SIZES = [1, 31, 32, 1000, 1024, 1025, 3 * 1024 + 32, 5000]
+DEFINED = DefinedScan()
+
+
+@cache
+def native(num_tokens: int) -> NativeScan:
+    module = Module(ATTRIBUTES)
+    add_scan(module)
+    blob, symbols = compile_module(module.text(), find_target("avx2"))
+    with tempfile.TemporaryFile() as file:
+        file.write(blob)
+        file.flush()
+        code = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+    return NativeScan(code, symbols, num_tokens)
+
+
+def row(size: int, spread: float, seed: int = 0) -> Float32Array:
+    """Without a -0: which zero is the largest is left open (N12)."""
+    return (np.random.default_rng(seed).normal(size=size) * spread).astype(np.float32) + np.float32(0)
+
+
+def bits(found: Survey | Race) -> list[bytes]:
+    return [getattr(found, name).tobytes() for name in found.__slots__]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("spread", "inverse"), [(0.0, 1.0), (4.0, 1.0), (4.0, 1 / 0.7), (60.0, 3.0), (1.0, 1e4)])
+def test_machine_code_gives_the_bits_of_the_definition(size: int, spread: float, inverse: float) -> None:
+    logits = row(size, spread)
+    draw = Draw(float(logits.max()), inverse, 2**64 - 3 - size, 2**31 + size)
+    assert bits(native(size).survey(logits, inverse)) == bits(DEFINED.survey(logits, inverse))
+    assert bits(native(size).race(logits, draw)) == bits(DEFINED.race(logits, draw))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1023, 1024, 4999])
+def test_what_is_no_number_shows_in_its_part(value: float, place: int) -> None:
+    logits = row(5000, 3.0)
+    logits[place] = value
+    largest = native(5000).survey(logits, 1.0).largest
+    assert largest.tobytes() == DEFINED.survey(logits, 1.0).largest.tobytes()
+    assert np.isnan(largest[place // 1024]) == np.isnan(value)
+
+
+def test_a_row_need_not_lie_in_one_piece() -> None:
+    logits = row(2 * 1024, 3.0)[::2]
+    assert bits(native(1024).survey(logits, 1.0)) == bits(DEFINED.survey(logits, 1.0))
+
+
+def test_weights_sum_to_the_softmax_denominator() -> None:
+    logits = row(5000, 4.0)
+    found = DEFINED.survey(logits, 1 / 0.7)
+    exact = np.exp((logits.astype(np.float64) - logits.max()) / 0.7).sum()
+    assert abs(found.weight.sum(dtype=np.float64) / exact - 1) < 1e-5
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 0.7, 100.0])
+def test_bounds_are_above_what_a_token_scores_and_close_where_that_is_much(temperature: float) -> None:
+    logits = row(5000, 4.0)
+    race = DEFINED.race(logits, Draw(float(logits.max()), 1 / temperature, 5, 6))
+    weights = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
+    variates = -np.log((race.words + 0.5) * 2.0**-32)
+    seen = weights > 1e-30
+    ratio = (race.bounds * variates)[seen] / weights[seen]
+    assert np.all(ratio > 1 - 1e-4)
+    assert np.all(ratio[variates[seen] < 1e-3] < 1 + 1e-3)
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**32 - 2, 2**32 - 1])
+def test_bounds_of_the_extreme_words_are_finite(word: int) -> None:
+    rest = (np.float32(~np.uint32(word)) + np.float32(0.5)) * np.float32(2.0**-32)
+    assert 0 < rest <= 1 and np.isfinite(np.float32(1) / rest)
