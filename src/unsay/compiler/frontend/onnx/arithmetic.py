@@ -76,45 +76,17 @@ def _like(b: Builder, item: Item, x: Value) -> Value:
     return b.lift(item) if number is None else b.number(number, x)
 
 
-def _leaky_relu(call: Call) -> Value:
-    """max(x, 0) + alpha * min(x, 0)"""
-    return _sloped(call, call.builder.number(call.float("alpha", 0.01), call.value(0)))
-
-
-def _prelu(call: Call) -> Value:
-    return _sloped(call, call.value(1))
-
-
-def _sloped(call: Call, slope: Value) -> Value:
+def _sign(call: Call) -> Value:
+    """1 where x > 0, -1 where x < 0, else 0"""
     b, x = call.builder, call.value(0)
-    zero = b.number(0, x)
-    return b.emit("add", b.emit("relu", x), b.emit("mul", slope, b.emit("minimum", x, zero)))
+    signs = [b.cast(b.emit(kind, x, b.number(0, x)), x.type.dtype) for kind in ("greater", "less")]
+    return b.emit("sub", *signs)
 
 
-def _hard_sigmoid(call: Call) -> Value:
-    """min(max(alpha * x + beta, 0), 1)"""
-    return _hard(call, call.float("alpha", 0.2), call.float("beta", 0.5))
-
-
-def _hard_swish(call: Call) -> Value:
-    """x * hard_sigmoid(x) with slope 1/6"""
-    return call.builder.emit("mul", call.value(0), _hard(call, 1 / 6, 0.5))
-
-
-def _hard(call: Call, alpha: float, beta: float) -> Value:
-    b, x = call.builder, call.value(0)
-    line = b.emit("add", b.emit("mul", x, b.number(alpha, x)), b.number(beta, x))
-    return b.emit("minimum", b.emit("maximum", line, b.number(0, x)), b.number(1, x))
-
-
-def _gelu(call: Call) -> Value:
-    return call.builder.emit("gelu", call.value(0), approximate=call.text("approximate", "none"))
-
-
-def _swish(call: Call) -> Value:
-    if call.float("alpha", 1.0) != 1.0:
-        raise RefusalError(f"attribute alpha = {call.float('alpha', 1.0)}; 1 is supported")
-    return call.builder.emit("silu", call.value(0))
+def _xor(call: Call) -> Value:
+    """(a or b) and not (a and b)"""
+    b, (x, y) = call.builder, call.values()
+    return b.emit("and", b.emit("or", x, y), b.emit("not", b.emit("and", x, y)))
 
 
 def _is_nan(call: Call) -> Value:
@@ -169,6 +141,10 @@ def _sum_square(b: Builder, x: Value, over: tuple[int, ...], keepdims: bool) -> 
     return b.emit("reduce_sum", b.emit("mul", x, x), axes=over, keepdims=keepdims)
 
 
+def _l1(b: Builder, x: Value, over: tuple[int, ...], keepdims: bool) -> Value:
+    return b.emit("reduce_sum", b.emit("abs", x), axes=over, keepdims=keepdims)
+
+
 def _l2(b: Builder, x: Value, over: tuple[int, ...], keepdims: bool) -> Value:
     return b.emit("sqrt", _sum_square(b, x, over, keepdims))
 
@@ -186,9 +162,21 @@ def _prod(b: Builder, x: Value, over: tuple[int, ...], keepdims: bool) -> Value:
 
 
 def _argmax(call: Call) -> Value:
+    return _place(call, call.value(0))
+
+
+def _argmin(call: Call) -> Value:
+    """argmax(-x)"""
+    if call.dtype(0) not in FLOATS:
+        raise RefusalError("the least of integers, where -x may overflow")
+    return _place(call, call.builder.emit("neg", call.value(0)))
+
+
+def _place(call: Call, x: Value) -> Value:
+    """Where the greatest is."""
     if call.flag("select_last_index"):
         raise RefusalError("attribute select_last_index = 1; 0 is supported")
-    b, x = call.builder, call.value(0)
+    b = call.builder
     axis = axis_of(call.int("axis", 0), x.type.rank)
     found = b.emit("argmax", x, axis=axis)
     sizes = call.shape(0)
@@ -255,12 +243,8 @@ RULES: dict[str, Rule] = {
     "Mean": rule(_mean_of, _MANY),
     "Ceil": rule(_ceil, 1),
     "Clip": rule(_clip, (1, 3)),
-    "LeakyRelu": rule(_leaky_relu, 1, "alpha"),
-    "PRelu": rule(_prelu, 2),
-    "HardSigmoid": rule(_hard_sigmoid, 1, "alpha", "beta"),
-    "HardSwish": rule(_hard_swish, 1),
-    "Gelu": rule(_gelu, 1, "approximate"),
-    "Swish": rule(_swish, 1, "alpha"),
+    "Sign": rule(_sign, 1),
+    "Xor": rule(_xor, 2),
     "IsNaN": rule(_is_nan, 1),
     "Cast": rule(_cast, 1, "to", "saturate", "round_mode"),
     "CastLike": rule(_cast_like, 2, "saturate", "round_mode"),
@@ -269,11 +253,13 @@ RULES: dict[str, Rule] = {
     "ReduceMean": rule(_reduction(_plain("reduce_mean")), *_REDUCE),
     "ReduceMax": rule(_reduction(_plain("reduce_max")), *_REDUCE),
     "ReduceMin": rule(_reduction(_plain("reduce_min")), *_REDUCE),
+    "ReduceL1": rule(_reduction(_l1), *_REDUCE),
     "ReduceL2": rule(_reduction(_l2), *_REDUCE),
     "ReduceSumSquare": rule(_reduction(_sum_square), *_REDUCE),
     "ReduceLogSumExp": rule(_reduction(_log_sum_exp), *_REDUCE),
     "ReduceProd": rule(_reduction(_prod), *_REDUCE),
     "ArgMax": rule(_argmax, 1, "axis", "keepdims", "select_last_index"),
+    "ArgMin": rule(_argmin, 1, "axis", "keepdims", "select_last_index"),
     "CumSum": rule(_cumsum, 2, "exclusive", "reverse"),
     "Softmax": rule(_softmax, 1, "axis", "flatten"),
     "LogSoftmax": rule(_log_softmax, 1, "axis", "flatten"),

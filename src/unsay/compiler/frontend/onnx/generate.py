@@ -1,7 +1,7 @@
 """Third stage: a program of ONNX nodes as LLMIR.
 
 Each node goes one of three ways. Its operands are all in hand and small: it is computed here (fold.py). It has a rule
-(arithmetic.py, shaping.py, indexing.py, neural.py, attention.py): the rule adds operations. Or it is a problem: all are
+(`_FAMILIES` are the modules that have them): the rule adds operations. Or it is a problem: all are
 collected, what reads what a problem would have made is left out, and UnimportableError lists every one.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from unsay.compiler.dialect import ops, verifier
 from unsay.compiler.frontend.imported import Imported
-from unsay.compiler.frontend.onnx import arithmetic, attention, indexing, neural, shaping
+from unsay.compiler.frontend.onnx import activations, arithmetic, attention, indexing, neural, norms, pictures, shaping
 from unsay.compiler.frontend.onnx.builder import Builder, Item, known, spell
 from unsay.compiler.frontend.onnx.call import Call
 from unsay.compiler.frontend.onnx.fold import fold
@@ -24,7 +24,8 @@ from unsay.compiler.ir.core import Graph, Value
 from unsay.compiler.ir.types import TensorType
 from unsay.errors import IrError, ModelFileError, RequestError, UnimportableError, UnsupportedError
 
-RULES: dict[str, Rule] = {**arithmetic.RULES, **shaping.RULES, **indexing.RULES, **neural.RULES, **attention.RULES}
+_FAMILIES = (arithmetic, activations, shaping, indexing, neural, norms, pictures, attention)
+RULES: dict[str, Rule] = {kind: rule for family in _FAMILIES for kind, rule in family.RULES.items()}
 
 ATTRIBUTES: Mapping[str, frozenset[str]] = {kind: rule.attributes for kind, rule in RULES.items()}
 """The attributes each rule reads, for normalise.py."""

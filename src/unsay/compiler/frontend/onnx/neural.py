@@ -1,11 +1,13 @@
-"""Rules for ONNX operators of neural networks: products, convolutions, pools, norms."""
+"""Rules for ONNX operators of neural networks: products, convolutions, pools."""
 
 from __future__ import annotations
 
-from unsay.compiler.frontend.onnx.builder import Builder
-from unsay.compiler.frontend.onnx.call import Call, axis_of, fixed
+import numpy as np
+
+from unsay.compiler.frontend.onnx.builder import Builder, Known
+from unsay.compiler.frontend.onnx.call import Call, fixed
 from unsay.compiler.frontend.onnx.rule import Rule, Run, rule
-from unsay.compiler.frontend.onnx.sizes import RefusalError
+from unsay.compiler.frontend.onnx.sizes import AnySize, RefusalError
 from unsay.compiler.ir.core import Value
 from unsay.isa.formats import DType
 
@@ -70,6 +72,61 @@ def _conv(call: Call) -> Value:
     y = b.emit("conv2d", x, w, *biases, strides=strides, pads=pads, dilations=dilations, groups=groups)
     made = call.sizes_of(y)
     return y if sides == 2 else b.reshape(y, [*made[:2], made[3]])
+
+
+def _conv_transpose(call: Call) -> Value:
+    """Zeros between the elements of a picture, then a convolution with the kernel turned around."""
+    b, x, sizes, weights = call.builder, call.value(0), call.shape(0), call.shape(1)
+    if len(sizes) != 4 or len(weights) != 4 or call.text("auto_pad", "NOTSET") != "NOTSET":
+        raise RefusalError(f"data of {len(sizes)} dimensions, or auto_pad; pictures with pads are supported")
+    kernel, strides = fixed(weights[2:]), call.ints("strides", (1, 1))
+    dilations, more = call.ints("dilations", (1, 1)), call.ints("output_padding", (0, 0))
+    pads = _pads(call, kernel, strides, dilations)
+    if call.ints("kernel_shape", kernel) != kernel or min(strides) < 1 or len(more) != 2:
+        raise RefusalError(f"strides {strides}, output_padding {more} or kernel_shape of a kernel {kernel}")
+    reach = [dilation * (size - 1) for size, dilation in zip(kernel, dilations, strict=True)]
+    before = [reach[side] - pads[side] for side in (0, 1)]
+    after = [reach[side] - pads[side + 2] + more[side] - (strides[side] - 1) for side in (0, 1)]
+    x = _spread(call, x, strides)
+    for side in (0, 1):
+        x = _cropped(b, x, side + 2, -min(before[side], 0), min(after[side], 0))
+    groups = call.int("group", 1)
+    turned = _turned(call, weights, groups)
+    borders = (*(max(pad, 0) for pad in before), *(max(pad, 0) for pad in after))
+    _have_windows(b, x, kernel, borders, dilations)
+    biases = [call.value(2)] if call.has(2) else []
+    return b.emit("conv2d", x, turned, *biases, strides=(1, 1), pads=borders, dilations=dilations, groups=groups)
+
+
+def _spread(call: Call, x: Value, strides: tuple[int, ...]) -> Value:
+    """[N, C, H, W] -> [N, C, H*s, W*s] with s - 1 zeros after each element"""
+    b, (n, channels, h, w) = call.builder, call.sizes_of(x)
+    if strides == (1, 1):
+        return x
+    after = (0, 0, 0, strides[0] - 1, 0, strides[1] - 1)
+    wide = b.emit("pad", b.reshape(x, [n, channels, h, 1, w, 1]), pads=(*(0,) * 6, *after), value=0.0)
+    return b.reshape(wide, [n, channels, h * strides[0], w * strides[1]])
+
+
+def _cropped(b: Builder, x: Value, axis: int, start: int, end: int) -> Value:
+    """x without `start` elements before and `-end` after, along an axis."""
+    if start == end == 0:
+        return x
+    size = Call.sizes_of(x)[axis]
+    b.has(size - start + end)
+    return b.emit("slice", x, axis=axis, start=start, stop=end or 1 << 31, step=1)
+
+
+def _turned(call: Call, sizes: list[AnySize], groups: int) -> Value:
+    """w [I, O / groups, h, w] -> [O, I / groups, h, w], rows and columns from the last to the first"""
+    b, w, (inputs, outputs, *kernel) = call.builder, call.value(1), fixed(sizes)
+    if groups < 1 or inputs % groups:
+        raise RefusalError(f"attribute group = {groups} of {inputs} channels")
+    for axis, size in enumerate(kernel, 2):
+        backwards = np.arange(size - 1, -1, -1, dtype=np.int64)
+        w = b.emit("gather", w, b.lift(Known(backwards, DType.I64)), axis=axis) if size > 1 else w
+    parts = b.reshape(w, [groups, inputs // groups, outputs, *kernel])
+    return b.reshape(b.emit("transpose", parts, perm=(0, 2, 1, 3, 4)), [groups * outputs, inputs // groups, *kernel])
 
 
 def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
@@ -166,58 +223,15 @@ def _global(kind: str) -> Run:
     return run
 
 
-def _batch_norm(call: Call) -> Value:
-    if call.flag("training_mode") or call.int("spatial", 1) != 1:
-        raise RefusalError("training_mode = 1 or spatial = 0")
-    return call.builder.emit("batch_norm", *call.values(), eps=call.float("epsilon", 1e-5))
-
-
-def _layer_norm(call: Call) -> Value:
-    """c = x - mean(x), y = c / sqrt(mean(c * c) + eps) * scale + bias, in float32"""
-    b, x = call.builder, _in_float32(call)
-    axes = _trailing(call)
-    centred = b.emit("sub", x, b.emit("reduce_mean", x, axes=axes, keepdims=True))
-    y = b.cast(_normed(b, centred, axes, call.float("epsilon", 1e-5)), call.dtype(0))
-    y = b.emit("mul", y, call.value(1))
-    return b.emit("add", y, call.value(2)) if call.has(2) else y
-
-
-def _rms_norm(call: Call) -> Value:
-    """y = x / sqrt(mean(x * x) + eps) * scale, in float32"""
-    b = call.builder
-    y = _normed(b, _in_float32(call), _trailing(call), call.float("epsilon", 1e-5))
-    return b.emit("mul", b.cast(y, call.dtype(0)), call.value(1))
-
-
-def _in_float32(call: Call) -> Value:
-    """The first input in the type a norm computes in (stash_type)."""
-    if call.int("stash_type", 1) != 1:
-        raise RefusalError(f"attribute stash_type = {call.int('stash_type', 1)}; 1 is supported")
-    x = call.value(0)
-    return x if x.type.dtype is DType.F64 else call.builder.cast(x, DType.F32)
-
-
-def _trailing(call: Call) -> tuple[int, ...]:
-    rank = len(call.shape(0))
-    return tuple(range(axis_of(call.int("axis", -1), rank), rank))
-
-
-def _normed(b: Builder, x: Value, axes: tuple[int, ...], eps: float) -> Value:
-    square = b.emit("reduce_mean", b.emit("mul", x, x), axes=axes, keepdims=True)
-    return b.emit("mul", x, b.emit("rsqrt", b.emit("add", square, b.number(eps, x))))
-
-
 _WINDOW = ("auto_pad", "kernel_shape", "pads", "strides", "dilations")
 
 RULES: dict[str, Rule] = {
     "MatMul": rule(_matmul, 2),
     "Gemm": rule(_gemm, (2, 3), "alpha", "beta", "transA", "transB"),
     "Conv": rule(_conv, (2, 3), *_WINDOW, "group"),
+    "ConvTranspose": rule(_conv_transpose, (2, 3), *_WINDOW, "group", "output_padding"),
     "MaxPool": rule(_max_pool, 1, *_WINDOW, "ceil_mode", "storage_order"),
     "AveragePool": rule(_average_pool, 1, *_WINDOW, "ceil_mode", "count_include_pad"),
     "GlobalAveragePool": rule(_global("reduce_mean"), 1),
     "GlobalMaxPool": rule(_global("reduce_max"), 1),
-    "BatchNormalization": rule(_batch_norm, 5, "epsilon", "momentum", "training_mode", "spatial"),
-    "LayerNormalization": rule(_layer_norm, (2, 3), "axis", "epsilon", "stash_type"),
-    "RMSNormalization": rule(_rms_norm, 2, "axis", "epsilon", "stash_type"),
 }  # fmt: skip
