@@ -6,21 +6,26 @@ Keys of a page are [D][16], so a vector is one dim of 16 tokens; values are [16]
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from unsay.compiler.codegen.builder import F32, F32X16, I8, I32, I32X16, I64, PTR, Function, Module, Slot, Value, vector
+from unsay.compiler.codegen.builder import F16, F32, F32X16, I8, I32, I64, PTR, Function, Module, Slot, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.kernels.vector import LANES, exp, index_at, largest, load_floats, maximum, tree_sum
+from unsay.compiler.codegen.kernels.vector import LANES, exp, index_at, largest, maximum, tree_sum
 from unsay.core import PAGE_TOKENS
 from unsay.isa.formats import DType
 from unsay.isa.kv import KvLayout
 
 PART_TOKENS = 256
+_PART_PAGES = PART_TOKENS // PAGE_TOKENS
 _LINE_BYTES = 64
 
-_HEADS_AT_ONCE = {64: 8, 32: 3, 16: 2}
-"""Heads whose sums fit the registers, by bytes of a register: up to 4 x 16 lanes a head; 32, 16 and 32 registers."""
+_NUM_SUMS = {64: 24, 32: 12, 16: 24}
+"""Registers for sums, by bytes of a register: of 32, 16 and 32; the rest hold what is multiplied."""
+
+_STORED = {DType.F16: F16, DType.F32: F32, DType.I8: I8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +68,17 @@ def state_bytes(group: int, head_dim: int) -> int:
 
 def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
     """void part(pool, page table, q f32 [G][D], part, position, state)."""
-    dim = shape.layout.head_dim
+    dim, at_once = shape.layout.head_dim, _heads_at_once(unit, shape.group)
 
     def write(f: Function) -> None:
         weights = f.buffer(shape.group * PART_TOKENS * 4)
         keys = f.smaller(f["position"] + 1 - f["part"] * PART_TOKENS, PART_TOKENS)
         pages = (keys + (PAGE_TOKENS - 1)) // PAGE_TOKENS
-        at_once = _HEADS_AT_ONCE[unit.vector_bytes]
         for first in range(0, shape.group, at_once):
             heads = range(first, min(first + at_once, shape.group))
-            _scores(f, shape, heads, keys, pages, weights)
-            _values(f, shape, heads, keys, pages, weights)
+            part = _Part(f, unit, shape, heads, keys, pages, weights)
+            _scores(part)
+            _values(part)
 
     name = f"attend_part_{shape.group}x{dim}_p{shape.layout.page_bytes}_{shape.scale.hex()[4:]}"
     parameters = [(PTR, "pool"), (PTR, "table"), (PTR, "q"), (I64, "part"), (I64, "position"), (PTR, "state")]
@@ -81,81 +86,163 @@ def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
     return module.define(clean_name(name), parameters, write, doc)
 
 
-def _scores(f: Function, shape: Attention, heads: range, keys: Value, pages: Value, weights: Value) -> None:
-    """e[t] = exp(s[t] - m), times the value's scale if it has one, to `weights` f32 [G][256]; m and l to the state."""
-    dim, dim_bytes = shape.layout.head_dim, PAGE_TOKENS * shape.layout.element_bytes
-    lanes = Value(f, I32X16, f"<{', '.join(f'i32 {lane}' for lane in range(LANES))}>")
-    minus_infinity = Value(f, F32X16, "splat (float 0xFFF0000000000000)")
-    best = [f.slot(F32X16, minus_infinity) for _ in heads]
-    with f.loop("page", 0, pages) as page:
-        address = part_page(f, shape, page)
-        sums = [(f.slot(F32X16, 0.0), f.slot(F32X16, 0.0)) for _ in heads]
-        following = f.smaller(page + 1, pages - 1)
-        next_address = part_page(f, shape, following)
-        with f.loop("dim", 0, dim, 2) as column:
-            line = column * dim_bytes
-            for ahead in range(0, 2 * dim_bytes, _LINE_BYTES):
-                f.prefetch(next_address.at(line + ahead))
-                f.prefetch(address.at(line + (ahead + shape.layout.value_offset(0, 0))))
-            for odd in (0, 1):
-                k = load_elements(f, shape.layout.dtype, address.at((column + odd) * dim_bytes))
-                for place, head in enumerate(heads):
-                    q = f.load(F32, f["q"].at((column + (head * dim + odd)) * 4), align=4).splat(LANES)
-                    sums[place][odd].set(f.fma(k, q, sums[place][odd].get()))
-        live = (lanes + (page * PAGE_TOKENS).cast("trunc", I32).splat(LANES)).compare(
-            "slt", keys.cast("trunc", I32).splat(LANES)
+def _heads_at_once(unit: DotUnit, group: int) -> int:
+    """Query heads that go through a page together, about the same number each time."""
+    most = _NUM_SUMS[unit.vector_bytes] // (PAGE_TOKENS // unit.lanes)
+    return -(-group // -(-group // most))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`keys` keys of a part, in `pages` pages, for some of the G query heads. weights: scratch f32 [G][256]."""
+
+    f: Function
+    unit: DotUnit
+    shape: Attention
+    heads: range
+    keys: Value
+    pages: Value
+    weights: Value
+
+    @property
+    def num_sums(self) -> int:
+        """Registers for the sums of a head."""
+        return _NUM_SUMS[self.unit.vector_bytes] // len(self.heads)
+
+    @property
+    def pages_at_once(self) -> int:
+        """Pages whose sums fit; a power of two, so that the last of them is still in the part."""
+        return max(
+            count for count in (1, 2, 4) if count == 1 or count * PAGE_TOKENS // self.unit.lanes <= self.num_sums
         )
-        scale = f.constant(F32X16, shape.scale)
-        if shape.layout.is_scaled:
-            scale = load_scales(f, shape, address, "keys") * scale
-        for place, head in enumerate(heads):
-            even, odd = sums[place]
-            score = f.select(live, (even.get() + odd.get()) * scale, minus_infinity)
-            f.store(score, weights.at(page * (PAGE_TOKENS * 4) + head * PART_TOKENS * 4), align=64)
-            best[place].set(maximum(f, best[place].get(), score))
-    for place, head in enumerate(heads):
-        _exponentials(f, shape, head, best[place], pages, weights)
+
+    @property
+    def columns_at_once(self) -> int:
+        """Registers of a row of values whose sums fit; they divide the row."""
+        row = self.shape.layout.head_dim // self.unit.lanes
+        return max(count for count in range(1, row + 1) if row % count == 0 and count <= self.num_sums)
+
+    def page(self, index: Value) -> Value:
+        """Address, in this layer, of a page of the part, or of the last one if there are fewer."""
+        index = self.f.smaller(index, self.pages - 1)
+        return page_address(self.f, self.shape, self.f["table"], self.f["part"] * _PART_PAGES + index)
+
+    def weight(self, head: int, key: Value) -> Value:
+        """Address of a key's score or weight."""
+        return self.weights.at((key + head * PART_TOKENS) * 4)
+
+    def elements(self, address: Value) -> Value:
+        """A register of elements of a page, exactly."""
+        f, dtype, lanes = self.f, self.shape.layout.dtype, self.unit.lanes
+        stored = f.load(vector(_STORED[dtype], lanes), address, align=self.shape.layout.element_bytes)
+        if dtype is DType.I8:
+            return stored.cast("sext", vector(I32, lanes)).cast("sitofp", vector(F32, lanes))
+        return stored if dtype is DType.F32 else stored.cast("fpext", vector(F32, lanes))
+
+    def scales(self, page: Value, of: Literal["keys", "values"], first: int, lanes: int) -> Value:
+        """The scales of the keys or values of tokens of a page, from the `first` on."""
+        offset = self.shape.layout.scale_offset(0, 0) + (first + (0 if of == "keys" else PAGE_TOKENS)) * 4
+        return self.f.load(vector(F32, lanes), page.at(offset), align=4)
 
 
-def _exponentials(f: Function, shape: Attention, head: int, best: Slot, pages: Value, weights: Value) -> None:
+def _scores(part: _Part) -> None:
+    """e[t] = exp(s[t] - m), times the value's scale if it has one, to the weights; m and l to the state.
+
+    Sums over even dims are made and put aside, then those over odd ones: there are registers for one of the two.
+    """
+    f, count = part.f, part.pages_at_once
+    with f.loop("block", 0, (part.pages + (count - 1)) // count) as block:
+        numbers = [block * count + place for place in range(count)]
+        pages = [part.page(number) for number in numbers]
+        following = [part.page(number + count) for number in numbers]
+        values = [page.at(part.shape.layout.value_offset(0, 0)) for page in pages]
+        for (place, first, head), total in _sums(part, pages, 0, following).items():
+            f.store(total.get(), part.weight(head, numbers[place] * PAGE_TOKENS + first), align=4)
+        for (place, first, head), total in _sums(part, pages, 1, values).items():
+            address = part.weight(head, numbers[place] * PAGE_TOKENS + first)
+            score = _score(
+                part, f.load(total.type, address, align=4) + total.get(), pages[place], numbers[place], first
+            )
+            f.store(score, address, align=4)
+    for head in part.heads:
+        _exponentials(part, head)
+
+
+def _sums(
+    part: _Part, pages: Sequence[Value], odd: Literal[0, 1], needed: Sequence[Value]
+) -> dict[tuple[int, int, int], Slot]:
+    """Over d = odd, odd + 2 ...: fma(k[t][d], q[d], sum), by (place in pages, first token of a register, head).
+
+    needed: keys or values of pages to bring near meanwhile.
+    """
+    f, lanes, layout = part.f, part.unit.lanes, part.shape.layout
+    places = [(place, first) for place in range(len(pages)) for first in range(0, PAGE_TOKENS, lanes)]
+    sums = {(*at, head): f.slot(vector(F32, lanes), 0.0) for at in places for head in part.heads}
+    pair_bytes = 2 * PAGE_TOKENS * layout.element_bytes
+    with f.loop("dim", odd, layout.head_dim, 2) as dim:
+        for address in needed:
+            for line in range(0, pair_bytes, _LINE_BYTES):
+                f.prefetch(address.at(dim * (pair_bytes // 2) + line))
+        q = {
+            head: f.load(F32, f["q"].at((dim + head * layout.head_dim) * 4), align=4).splat(lanes)
+            for head in part.heads
+        }
+        for place, first in places:
+            k = part.elements(pages[place].at((dim * PAGE_TOKENS + first) * layout.element_bytes))
+            for head in part.heads:
+                total = sums[place, first, head]
+                total.set(f.fma(k, q[head], total.get()))
+    return sums
+
+
+def _score(part: _Part, total: Value, page: Value, number: Value, first: int) -> Value:
+    """s[t], or -inf beyond the last key."""
+    f, lanes = part.f, part.unit.lanes
+    scale = f.constant(total.type, part.shape.scale)
+    if part.shape.layout.is_scaled:
+        scale = part.scales(page, "keys", first, lanes) * scale
+    tokens = Value(f, vector(I32, lanes), f"<{', '.join(f'i32 {first + lane}' for lane in range(lanes))}>")
+    left = (part.keys - number * PAGE_TOKENS).cast("trunc", I32).splat(lanes)
+    return f.select(tokens.compare("slt", left), total * scale, -math.inf)
+
+
+def _exponentials(part: _Part, head: int) -> None:
+    f, shape = part.f, part.shape
+    best, total = f.slot(F32X16, -math.inf), f.slot(F32X16, 0.0)
+    with f.loop("page", 0, part.pages) as page:
+        best.set(maximum(f, best.get(), f.load(F32X16, part.weight(head, page * PAGE_TOKENS), align=64)))
     m = largest(f, best.get())
-    total = f.slot(F32X16, 0.0)
-    with f.loop("page", 0, pages) as page:
-        place = weights.at(page * (PAGE_TOKENS * 4) + head * PART_TOKENS * 4)
-        e = exp(f, f.load(F32X16, place, align=64) - m.splat(LANES))
+    with f.loop("page", 0, part.pages) as page:
+        address = part.weight(head, page * PAGE_TOKENS)
+        e = exp(f, f.load(F32X16, address, align=64) - m.splat(LANES))
         total.set(total.get() + e)
         if shape.layout.is_scaled:
-            e = e * load_scales(f, shape, part_page(f, shape, page), "values")
-        f.store(e, place, align=64)
+            e = e * part.scales(part.page(page), "values", 0, LANES)
+        f.store(e, address, align=64)
     f.store(m, maximum_at(shape, f["state"], head), align=4)
     f.store(tree_sum(total.get()), total_at(shape, f["state"], head), align=4)
 
 
-def _values(f: Function, shape: Attention, heads: range, keys: Value, pages: Value, weights: Value) -> None:
-    """o[d] = fma(e[t], v[t][d], o[d]) for t in order, from 0, in the state."""
-    dim, size = shape.layout.head_dim, shape.layout.element_bytes
-    outputs = [f["state"].at(head * dim * 4) for head in heads]
-    for output in outputs:
-        with f.loop("dim", 0, dim, LANES) as column:
-            f.store(f.constant(F32X16, 0.0), output.at(column * 4), align=4)
-    with f.loop("page", 0, pages) as page:
-        address = part_page(f, shape, page)
-        rows = f.smaller(keys - page * PAGE_TOKENS, PAGE_TOKENS)
-        with f.loop("dim", 0, dim, 2 * LANES if dim % (2 * LANES) == 0 else LANES) as column:
-            values = address.at(shape.layout.value_offset(0, 0)).at(column * size)
-            halves = range(2 if dim % (2 * LANES) == 0 else 1)
-            places = [[output.at(column * 4).at(half * LANES * 4) for half in halves] for output in outputs]
-            sums = [[f.slot(F32X16, f.load(F32X16, place, align=4)) for place in row] for row in places]
-            with f.loop("row", 0, rows) as row:
-                start = values.at(row * (dim * size))
-                v = [load_elements(f, shape.layout.dtype, start.at(half * LANES * size)) for half in halves]
-                for place, head in enumerate(heads):
-                    e = f.load(F32, weights.at((page * PAGE_TOKENS + row + head * PART_TOKENS) * 4), align=4)
-                    for half, total in enumerate(sums[place]):
-                        total.set(f.fma(e.splat(LANES), v[half], total.get()))
-            for goals, totals in zip(places, sums, strict=True):
-                for goal, total in zip(goals, totals, strict=True):
-                    f.store(total.get(), goal, align=4)
+def _values(part: _Part) -> None:
+    """o[d] = fma(w[t], v[t][d], o[d]) for t in order, from 0, in the state."""
+    f, lanes, layout = part.f, part.unit.lanes, part.shape.layout
+    columns = range(0, part.columns_at_once * lanes, lanes)
+    with f.loop("dim", 0, layout.head_dim, len(columns) * lanes) as dim:
+        sums = {(column, head): f.slot(vector(F32, lanes), 0.0) for column in columns for head in part.heads}
+        with f.loop("page", 0, part.pages) as page:
+            values = part.page(page).at(layout.value_offset(0, 0)).at(dim * layout.element_bytes)
+            with f.loop("row", 0, f.smaller(part.keys - page * PAGE_TOKENS, PAGE_TOKENS)) as row:
+                weights = {
+                    head: f.load(F32, part.weight(head, page * PAGE_TOKENS + row), align=4).splat(lanes)
+                    for head in part.heads
+                }
+                for column in columns:
+                    v = part.elements(values.at((row * layout.head_dim + column) * layout.element_bytes))
+                    for head in part.heads:
+                        total = sums[column, head]
+                        total.set(f.fma(weights[head], v, total.get()))
+        for (column, head), total in sums.items():
+            f.store(total.get(), f["state"].at((dim + (head * layout.head_dim + column)) * 4), align=4)
 
 
 def merge_function(module: Module, shape: Attention) -> str:
@@ -182,24 +269,6 @@ def merge_function(module: Module, shape: Attention) -> str:
 def page_address(f: Function, shape: Attention, table: Value, index: Value) -> Value:
     """Address, in this layer, of the page with this index in its sequence."""
     return f["pool"].at(index_at(f, table, index) * shape.layout.page_bytes)
-
-
-def part_page(f: Function, shape: Attention, page: Value) -> Value:
-    """Address, in this layer, of a page of the part."""
-    return page_address(f, shape, f["table"], f["part"] * (PART_TOKENS // PAGE_TOKENS) + page)
-
-
-def load_elements(f: Function, dtype: DType, address: Value) -> Value:
-    """16 elements of a page as <16 x float>, exactly."""
-    if dtype is not DType.I8:
-        return load_floats(f, dtype, address)
-    return f.load(vector(I8, LANES), address).cast("sext", I32X16).cast("sitofp", F32X16)
-
-
-def load_scales(f: Function, shape: Attention, page: Value, part: Literal["keys", "values"]) -> Value:
-    """The scales of a page's 16 tokens."""
-    offset = shape.layout.scale_offset(0, 0) + (0 if part == "keys" else PAGE_TOKENS * 4)
-    return f.load(F32X16, page.at(offset), align=4)
 
 
 def maximum_at(shape: Attention, state: Value, head: int) -> Value:
