@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from unsay.compiler.codegen.builder import Module
 from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
-from unsay.core import Float32Array
+from unsay.core import Float32Array, Lane, SamplingParams
+from unsay.engine.sampler import choose
 from unsay.isa.targets import find_target
 from unsay.runtime.native_scan import NativeScan
 from unsay.runtime.scan import DefinedScan, Draw, Race, Survey
@@ -39,7 +41,7 @@ def row(size: int, spread: float, seed: int = 0) -> Float32Array:
 
 
 def bits(found: Survey | Race) -> list[bytes]:
-    return [getattr(found, name).tobytes() for name in found.__slots__]
+    return [array.tobytes() for array in found]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -49,6 +51,22 @@ def test_machine_code_gives_the_bits_of_the_definition(size: int, spread: float,
     draw = Draw(float(logits.max()), inverse, 2**64 - 3 - size, 2**31 + size)
     assert bits(native(size).survey(logits, inverse)) == bits(DEFINED.survey(logits, inverse))
     assert bits(native(size).race(logits, draw)) == bits(DEFINED.race(logits, draw))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"temperature": 0.0}, {"temperature": 0.7}, {"temperature": 100.0}, {"temperature": 2e-4}, {"top_k": 40},
+        {"top_p": 0.9}, {"min_p": 0.05}, {"temperature": 0.0, "repetition_penalty": 1.2},
+        {"repetition_penalty": 1.2, "presence_penalty": 0.4, "top_k": 30, "top_p": 0.8, "logit_bias": {3: 2.0}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_same_is_chosen_with_either(params: dict[str, Any]) -> None:
+    for seed in range(10):
+        logits, history = row(5000, 4.0, seed), list(range(40 + seed))
+        lane = Lane(1, SamplingParams(seed=seed, **params), len(history), history, 5)
+        assert choose(logits, lane, native(5000)) == choose(logits, lane, DEFINED)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

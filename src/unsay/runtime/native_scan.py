@@ -34,7 +34,7 @@ class NativeScan:
         self._surveyed = Survey(np.empty(num_parts, np.float32), np.empty(num_parts, np.float32))
         words, bounds = np.empty(self._count, np.uint32), np.empty(self._count, np.float32)
         self._raced = Race(words[:num_tokens], bounds[:num_tokens], np.empty(num_parts, np.float32))
-        self._survey_out = [array.ctypes.data for array in (self._surveyed.largest, self._surveyed.weight)]
+        self._survey_out = [array.ctypes.data for array in self._surveyed]
         self._race_out = [array.ctypes.data for array in (words, bounds, self._raced.reach)]
 
     def survey(self, scores: Float32Array, inverse: float) -> Survey:

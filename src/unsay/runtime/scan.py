@@ -9,8 +9,7 @@ the Gumbel-max rule without its logarithms. The bounds are f32; they find the fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +24,14 @@ WordArray: TypeAlias = NDArray[np.uint32]
 _LOW = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(NamedTuple):
     """largest, weight: f32 [parts], where the last part may be short. largest is NaN where a score is."""
 
     largest: Float32Array
     weight: Float32Array
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
     """What a race is over: exp((score - shift) * inverse), and the key of the noise.
 
     shift: the largest score. inverse: 1 / temperature.
@@ -46,8 +43,7 @@ class Draw:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
+class Race(NamedTuple):
     """words: uint32 [V]. bounds: f32 [V], weight / (1 - u), which is above weight / -log u. reach: f32 [parts], the
     largest bound of each."""
 
