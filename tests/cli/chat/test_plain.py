@@ -50,9 +50,10 @@ def test_branches_go_their_own_way(tiny_path: Path) -> None:
 
 
 def test_what_cannot_be_done_is_said_and_the_chat_goes_on(tiny_path: Path) -> None:
-    wrong = ["/back 3", "/undo", "/back", "/what", "/goto x", "/save /no/such/directory/x", "/diff 1 2 3"]
+    wrong = ["/back -1", "/back 3", "/undo", "/back", "/what", "/goto x", "/save /no/such/directory/x", "/diff 1 2 3"]
     output = talk(tiny_path, *wrong, "/help")
     assert [line[:2] for line in output[: len(wrong)]] == ["! "] * len(wrong)
+    assert "rollback position -1 is out of range" in output[0]
     assert output[-1].startswith("/quit")
 
 

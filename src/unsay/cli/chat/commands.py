@@ -32,7 +32,8 @@ def obey(talk: Talk, line: str) -> Reply:
 def _back(talk: Talk, place: str) -> Reply:
     if not place:
         raise RequestError('back to where? /back 20 is token 20 of the answer, /back "Spark" the text Spark')
-    return talk.back(to=int(place)) if place.isdecimal() else talk.back(before=_unquoted(place))
+    is_index = place.removeprefix("-").isdecimal()
+    return talk.back(to=int(place)) if is_index else talk.back(before=_unquoted(place))
 
 
 def _show(talk: Talk, _: str) -> Reply:
