@@ -3,7 +3,7 @@
 `keeps` says what is equal:
 
     bits     every bit, in the arithmetic of docs/numerics.md: both sides round in the same places
-    reals    the real numbers they stand for: the right side adds or multiplies in another order
+    reals    the real numbers they stand for: the right side adds or multiplies in another order, or has the other zero
     rounded  the real numbers they stand for, but that results are rounded to a narrower element type, or a constant
              is made of others and rounded
     nothing  it is a definition: what the left side is taken to mean from here on. Applied to the graph before the
@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
-from unsay.compiler.verify.computed import Folding, Widening
+from unsay.compiler.verify.computed import NARROW, Folding, Widening
 from unsay.compiler.verify.equations import Builder, Equation
 from unsay.compiler.verify.terms import Term
+from unsay.isa.formats import DType
 
 Keeps: TypeAlias = Literal["bits", "reals", "rounded", "nothing"]
 WEAKER: tuple[Keeps, ...] = ("bits", "reals", "rounded", "nothing")
@@ -62,6 +63,14 @@ class Axiom:
         """How its instances are made."""
         return self.equation if self.computed is None else self.computed
 
+    def keeps_of(self, dtype: DType) -> Keeps:
+        """What is equal where results are of this element type."""
+        return "rounded" if self.name in _FUSED and dtype in NARROW else self.keeps
+
+
+_FUSED = frozenset({"one-over-root", "conv-bias", "matmul-silu", "matmul-bias-silu"})
+"""One side stores a result on the way that the other does not: where it is stored in a type narrower than sums and
+functions are computed in, only that side rounds it."""
 
 _SAME = "x.type == result.type"
 _SCORES = "scaled(matmul(q, transpose(k, perm=(*range(k.rank - 2), k.rank - 1, k.rank - 2))), factor=brief(s))"
@@ -133,7 +142,7 @@ AXIOMS: tuple[Axiom, ...] = (
     Axiom("sigmoid", "reciprocal(add(exp(neg(x)), c)) == sigmoid(x)", "reals", f"number(c) == 1 and {_SAME}"),
     Axiom("silu-product", "mul(x, sigmoid(x)) == silu(x)", "reals"),
     Axiom("silu-quotient", "div(x, add(exp(neg(x)), c)) == silu(x)", "reals", f"number(c) == 1 and {_SAME}"),
-    Axiom("relu", "maximum(x, c) == relu(x)", where=f"number(c) == 0 and {_SAME}"),
+    Axiom("relu", "maximum(x, c) == relu(x)", "reals", f"number(c) == 0 and {_SAME}"),
     Axiom("softmax",
           "div(exp(sub(x, reduce_max(x, axes=i, keepdims=True))),"
           " reduce_sum(exp(sub(x, reduce_max(x, axes=i, keepdims=True))), axes=j, keepdims=True))"

@@ -41,7 +41,8 @@ def _elements(array: np.ndarray) -> tuple[int, ...] | tuple[float, ...]:
     return tuple(map(kind, flat[:1] if flat.tobytes() == flat[:1].tobytes() * flat.size else flat))
 
 
-_NARROW = (DType.F16, DType.BF16)
+NARROW = (DType.F16, DType.BF16)
+"""Element types that results are rounded to after they were computed in f32."""
 
 
 class Widening:
@@ -51,7 +52,7 @@ class Widening:
 
     def apply(self, builder: Builder, term: Term) -> Term | None:
         """The cast of the wide operation, for a result in a narrow float type."""
-        if term.type.dtype not in _NARROW:
+        if term.type.dtype not in NARROW:
             return None
         operands = [self._wide(builder, operand) for operand in term.operands]
         if BY_NAME[term.kind].rule is None:
@@ -61,4 +62,4 @@ class Widening:
         return builder.operation("cast", (wide,), {"dtype": dtype_name(term.type.dtype)})
 
     def _wide(self, builder: Builder, operand: Term) -> Term:
-        return builder.operation("cast", (operand,), {"dtype": "f32"}) if operand.type.dtype in _NARROW else operand
+        return builder.operation("cast", (operand,), {"dtype": "f32"}) if operand.type.dtype in NARROW else operand

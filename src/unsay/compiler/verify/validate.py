@@ -149,7 +149,8 @@ class _Comparison:
         """The record of this comparison."""
         used = [*self._defined.instances, *self._equal.instances]
         axioms = {step.axiom.name: step.axiom for step in used}
-        keeps = WEAKER[max((WEAKER.index(axiom.keeps) for axiom in axioms.values()), default=0)]
+        kept = {WEAKER.index(step.axiom.keeps_of(step.left.type.dtype)) for step in used}
+        keeps = WEAKER[max(kept, default=0)]
         method = "QF_UF" if self.goals else "same terms" if self._after.observations else "nothing is seen"
         return PassProof(
             name, result.status.value, method, keeps, tuple(axioms), len(used), round(seconds, 4), result.detail
