@@ -26,7 +26,7 @@ from unsay.runtime.threads import WorkerPool
 
 UNITS: dict[str, DotUnit] = {
     "avx2": dot_unit(find_target("avx2")),
-    "vnni-256": DotUnit("vpdpbusd", vector_bytes=32, tiles=(6, 2, 1), emulated=True),
+    "vnni-256": DotUnit("vpdpbusd", vector_bytes=32, tiles=(4, 2, 1), emulated=True),
     "vnni-512": DotUnit("vpdpbusd", vector_bytes=64, tiles=(8, 2, 1), emulated=True),
 }
 """What this machine runs: AVX2 itself, and the code of the VNNI targets with vpdpbusd by its definition."""
@@ -187,23 +187,25 @@ def run_native(
     pages: NDArray[np.uint8],
     unit: DotUnit = UNITS["avx2"],
     num_threads: int = 1,
-    interrupt: int = 0,
+    is_interrupted: bool = False,
 ) -> Memory | None:
     """The step in machine code; None if it was interrupted."""
     code, entry = _mapped_code(step.program, step.spec, unit, len(step.arena))
     arena = np.zeros(len(step.arena) + scratch_bytes(step.spec, CAPACITY, MAX_THREADS), np.uint8)
     arena[: len(step.arena)] = np.frombuffer(step.arena, np.uint8)
     weights, pages = _aligned(step.weights), pages.copy()
-    sync, word = _aligned(bytes(256)), np.array([interrupt], np.int32)
+    sync = _aligned(bytes(256))
     args = StepArgs(
         persistent=weights.ctypes.data, arena=arena.ctypes.data, kv_pool=pages.ctypes.data,
         token_ids=batch.token_ids.ctypes.data, positions=batch.positions.ctypes.data,
         sequence=batch.sequence.ctypes.data, page_tables=batch.page_tables.ctypes.data,
-        logit_rows=batch.logit_rows.ctypes.data, interrupt=word.ctypes.data, sync=sync.ctypes.data,
+        logit_rows=batch.logit_rows.ctypes.data, sync=sync.ctypes.data,
         num_tokens=len(batch.token_ids), num_sequences=len(batch.page_tables), num_rows=len(batch.logit_rows),
         page_stride=batch.page_tables.shape[1],
     )  # fmt: skip
     pool = WorkerPool(code, entry, num_threads)
+    if is_interrupted:
+        pool.interrupt()
     finished = pool.run(args)
     pool.close()
     return Memory(arena[: len(step.arena)], pages) if finished else None

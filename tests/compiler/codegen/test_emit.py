@@ -113,7 +113,7 @@ def test_an_interrupt_stops_every_thread(num_threads: int) -> None:
     step = layer()
     batch = make_batch(list(range(CAPACITY)))
     pages = random_pages(step.rng, step.spec, batch)
-    assert run_native(step, batch, pages, num_threads=num_threads, interrupt=1) is None
+    assert run_native(step, batch, pages, num_threads=num_threads, is_interrupted=True) is None
     assert run_native(step, batch, pages, num_threads=num_threads) is not None
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
-from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope
+from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope, tile
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
@@ -264,7 +264,7 @@ class _StepWriter:
         addresses = [vector.address for vector in vectors]
         self._call(norm.norm(self.module, shape), count, out.address, x.address, *addresses)
 
-    def _product(self, x: Tensor, weight: Tensor) -> matmul.Product:
+    def _product(self, x: Tensor, weight: Tensor) -> tile.Product:
         if weight.dtype not in _WEIGHTS:
             raise ProgramError(f"{self.where}: a weight of {weight.dtype.name}, it must be of a format weights have")
         needed = (DType.Q8A, DType.Q8W) if weight.dtype in QUANTISED_WEIGHTS else (DType.F32,)
@@ -274,7 +274,7 @@ class _StepWriter:
                 f"{self.where}: weight {weight.dtype.name} {weight.dims} needs x {allowed} of width "
                 f"{weight.dims[1]}, it is {x.dtype.name} {x.dims}"
             )
-        return matmul.Product(weight.dtype, weight.dims[0], weight.dims[1], x.dtype, x.capacity)
+        return tile.Product(weight.dtype, weight.dims[0], weight.dims[1], x.dtype, x.capacity)
 
     def _matmul(self, instruction: Instruction) -> None:
         rd, ra, rb, rc = instruction.registers

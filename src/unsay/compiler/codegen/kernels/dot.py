@@ -33,7 +33,7 @@ _ARCHITECTURES: dict[str, Architecture] = {
 
 @dataclass(frozen=True, slots=True)
 class DotUnit:
-    """How a target multiplies. tiles: numbers of tokens done together, largest first, whose sums fit its registers.
+    """How a target multiplies. tiles: numbers of tokens done together, largest first, each a divisor of the one before.
 
     emulated: vpdpbusd as plain arithmetic, to run the code of a target on a machine that lacks the instruction.
     """
@@ -62,8 +62,8 @@ class DotUnit:
 
 _UNITS = {
     "avx512-vnni": DotUnit("vpdpbusd", 64, (8, 2, 1)),
-    "avx-vnni": DotUnit("vpdpbusd", 32, (6, 2, 1)),
-    "avx2": DotUnit("vpmaddubsw", 32, (6, 2, 1)),
+    "avx-vnni": DotUnit("vpdpbusd", 32, (4, 2, 1)),
+    "avx2": DotUnit("vpmaddubsw", 32, (4, 2, 1)),
     "aarch64-i8mm": DotUnit("smmla", 16, (8, 2, 1)),
     "aarch64-dotprod": DotUnit("sdot", 16, (8, 2, 1)),
     "wasm32-simd128": DotUnit("i16x8.dot", 16, (2, 1)),
@@ -79,23 +79,28 @@ def block_dot(
     f: Function,
     unit: DotUnit,
     dtype: DType,
-    weights: Value,
+    pieces: Sequence[Value],
     blocks: Sequence[Value],
     starts: Sequence[Value] | None = None,
 ) -> list[Value]:
-    """<lanes x i32> for each activation block (address of 32 int8): exact dots with `unit.lanes` rows, plus `starts`.
+    """<lanes x i32> for each piece and each activation block (address of 32 int8): exact dots with `unit.lanes` rows,
+    plus `starts`; all blocks of the first piece, then those of the next.
 
-    `weights` is the address of the rows' first bytes in a packed weight block. Written column by column, so that
-    each register of weights is loaded once and used for every token.
+    `pieces` are the addresses of rows' first bytes in a packed weight block. Written column by column, so that each
+    register of weights and each four activations are loaded once and used for all that need them.
     """
     if unit.instruction == "smmla" and len(blocks) % 2 == 0:
-        return _added(starts, _matrix_dots(f, dict(_unpacked(f, unit, dtype, weights)), blocks))
+        matrices = [_matrix_dots(f, dict(_unpacked(f, unit, dtype, piece)), blocks) for piece in pieces]
+        return _added(starts, [dot for dots in matrices for dot in dots])
     step, finish = _ways(unit, signed=dtype is DType.Q8_0)
-    sums: list[Value | None] = list(starts) if starts and finish is None else [None] * len(blocks)
-    for columns, values in _unpacked(f, unit, dtype, weights):
+    count = len(pieces) * len(blocks)
+    sums: list[Value | None] = list(starts) if starts and finish is None else [None] * count
+    for columns in zip(*(_unpacked(f, unit, dtype, piece) for piece in pieces), strict=True):
         for place, block in enumerate(blocks):
-            x = _four_columns(f, unit, block, columns).cast("bitcast", values.type)
-            sums[place] = step(f, unit, sums[place], values, x)
+            first, weights = columns[0]
+            x = _four_columns(f, unit, block, first).cast("bitcast", weights.type)
+            for at, (_, values) in zip(range(place, count, len(blocks)), columns, strict=True):
+                sums[at] = step(f, unit, sums[at], values, x)
     done = [total for total in sums if total is not None]
     return done if finish is None else _added(starts, [finish(f, total) for total in done])
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from unsay.compiler.codegen.builder import Function, Module, Value
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.kernels.matmul import Product, row_loop
+from unsay.compiler.codegen.kernels.matmul import row_loop
+from unsay.compiler.codegen.kernels.tile import Product
 from unsay.compiler.codegen.kernels.vector import Output, kernel_parameters, silu_mul
 from unsay.isa.formats import DType
 

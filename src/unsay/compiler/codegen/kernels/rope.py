@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import BOOL, F32X16, Function, Module, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.kernels.matmul import Product, row_loop
+from unsay.compiler.codegen.kernels.matmul import row_loop
+from unsay.compiler.codegen.kernels.tile import Product
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
     argument,

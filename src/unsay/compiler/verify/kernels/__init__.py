@@ -9,7 +9,7 @@ from functools import partial
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.attention_part import Attention
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
-from unsay.compiler.codegen.kernels.matmul import Product
+from unsay.compiler.codegen.kernels.tile import Product
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.verify import bounds as errors
 from unsay.compiler.verify.arena import prove_arena

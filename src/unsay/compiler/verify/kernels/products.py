@@ -1,6 +1,7 @@
 """Matrix products with quantised weights: every tile function of every target computes N4, for any number of blocks.
 
-The tile function is the one `codegen/kernels/matmul.py` emits. It is executed symbolically once; then, for each token
+The tile function is the one `codegen/kernels/tile.py` emits, run after the function that takes its notes. Both are
+executed symbolically once; then, for each token
 of the tile and each of the 16 rows,
 
     before the loop over blocks     acc = 0
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import Module
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.kernels.matmul import Product, tile_function
+from unsay.compiler.codegen.kernels.tile import Product, notes_function, tile_function
 from unsay.compiler.verify.kernels import lanes
 from unsay.compiler.verify.kernels.affine import Affine, of
 from unsay.compiler.verify.kernels.equality import same
@@ -48,8 +49,8 @@ def prove_tile(
     """Whether the tile function for so many tokens computes N4. text: another text of the function, least: another
     least activation (mutants)."""
     module = Module("")
-    name = tile_function(module, unit, product, tokens)
-    claim = _Claim(product, tokens, functions(text or module.text()), name, least)
+    names = notes_function(module, product, tokens), tile_function(module, unit, product, tokens)
+    claim = _Claim(product, tokens, functions(text or module.text()), names, least)
     return claim.prove()
 
 
@@ -151,7 +152,7 @@ class _Claim:
     """The claim about one tile function, executed at birth."""
 
     def __init__(
-        self, product: Product, tokens: int, module: Mapping[str, FunctionText], name: str, least: int
+        self, product: Product, tokens: int, module: Mapping[str, FunctionText], names: tuple[str, str], least: int
     ) -> None:
         self.product = product
         self.tokens = tokens
@@ -159,8 +160,9 @@ class _Claim:
         self.machine = Machine(module, self.world)
         self._weights: dict[tuple[int, Affine], list[Term]] = {}
         self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
-        objects = [Pointer(name, Affine()) for name in ("weights", "x")]
-        self.machine.run(name, *objects, self.token, Pointer("sums", Affine()))
+        weights, x, notes, sums = (Pointer(name, Affine()) for name in ("weights", "x", "notes", "sums"))
+        self.machine.run(names[0], x, self.token, notes)
+        self.machine.run(names[1], weights, x, self.token, notes, sums)
 
     def prove(self) -> Result:
         """Every token and row."""

@@ -1,0 +1,234 @@
+"""Tiles of a matrix product (N4, N5): 16 rows of W x for a few tokens, in the one order there is.
+
+    weights [K/32]{ 16 rows x 32 columns }        a row group, as isa/formats.py packs it
+    x       [capacity][K]                         the tile is of the rows token .. token + tokens - 1
+    notes   lifts f32 [K/32][tokens]              of Q4_1: scale_b * f32(sum_b)
+            flags i32 [K/32]                      of Q8W: not zero where the block of any token of the tile is wide
+    sums    f32 [tokens][16]
+
+Notes depend on the tokens alone, so they are taken once for all row groups that the tile is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unsay.compiler.codegen.builder import F16, F32, F32X16, I32, I64, PTR, Function, Module, Value, vector
+from unsay.compiler.codegen.kernels.dot import DotUnit, block_dot
+from unsay.compiler.codegen.kernels.vector import LANES, Quantised, load_floats, splat_load
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes, weight_bytes
+
+_NIBBLE_BYTES, _BYTE_BYTES, _SCALE_BYTES = 256, 512, 32
+
+_SUMS_TOGETHER = 8
+"""Registers of sums made side by side: as many rows at once as keep a tile's within it."""
+
+_AHEAD_BYTES = 2048
+"""How far before their use weights are asked for when one token streams through them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """W x for one weight format and shape: W [num_rows, width], x [capacity, width] (Q8A or Q8W for a quantised W, else
+    F32)."""
+
+    dtype: DType
+    num_rows: int
+    width: int
+    x_dtype: DType
+    capacity: int
+
+    @property
+    def num_groups(self) -> int:
+        """Row groups of W."""
+        return -(-self.num_rows // ROW_GROUP)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of 32 along K, of a quantised W."""
+        return self.width // QUANT_BLOCK
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of one row group."""
+        return weight_bytes(self.dtype, ROW_GROUP, self.width)
+
+    @property
+    def name(self) -> str:
+        """For function names: q4_1_1536x576_q8w_t512."""
+        return f"{self.dtype.name.lower()}_{self.num_rows}x{self.width}_{self.x_dtype.name.lower()}_t{self.capacity}"
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What is noted of `tokens` rows of a product's x, and where."""
+
+    product: Product
+    tokens: int
+
+    @property
+    def has_lifts(self) -> bool:
+        """Whether the weights have an offset."""
+        return self.product.dtype is DType.Q4_1
+
+    @property
+    def has_flags(self) -> bool:
+        """Whether blocks may be wide."""
+        return self.product.x_dtype is DType.Q8W
+
+    @property
+    def num_bytes(self) -> int:
+        """Room for them."""
+        return (self.tokens + 1) * self.product.num_blocks * 4
+
+    def lift(self, notes: Value, block: Value, place: int) -> Value:
+        """Address of the lift of a block of the token at `place` of the tile."""
+        return notes.at((block * self.tokens + place) * 4)
+
+    def flag(self, notes: Value, block: Value) -> Value:
+        """Address of the flag of a block."""
+        return notes.at(self.tokens * self.product.num_blocks * 4).at(block * 4)
+
+
+def notes_function(module: Module, product: Product, tokens: int) -> str:
+    """void notes(x, first token, notes)."""
+    notes = Notes(product, tokens)
+
+    def write(f: Function) -> None:
+        x = Quantised(f["x"], product.capacity, product.width)
+        rows = [f["token"] + place for place in range(tokens)]
+        with f.loop("block", 0, product.num_blocks) as block:
+            if notes.has_lifts:
+                for place, row in enumerate(rows):
+                    whole = f.load(I32, x.sum(row).at(block * 4), align=4).cast("sitofp", F32)
+                    lift = f.load(F32, x.scale(row).at(block * 4), align=4) * whole
+                    f.store(lift, notes.lift(f["notes"], block, place), align=4)
+            if notes.has_flags:
+                any_wide = f.constant(I32, 0)
+                for row in rows:
+                    any_wide = any_wide | f.load(I32, x.wide(row).at(block * 4), align=4)
+                f.store(any_wide, notes.flag(f["notes"], block), align=4)
+
+    name = f"notes_{_tile_name(product, tokens)}"
+    doc = f"notes of {tokens} tokens of {product.x_dtype.name} from `token` on, for {product.dtype.name} weights"
+    return module.define(name, [(PTR, "x"), (I64, "token"), (PTR, "notes")], write, doc)
+
+
+def tile_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
+    """void tile(weights of a row group, x, first token, notes, sums); floats have no notes."""
+    write = _write_quantised_tile if product.dtype in QUANTISED_WEIGHTS else _write_float_tile
+    pointers = [(PTR, "weights"), (PTR, "x"), (I64, "token"), (PTR, "notes"), (PTR, "sums")]
+    return module.define(
+        f"tile_{_tile_name(product, tokens)}",
+        pointers,
+        lambda f: write(f, unit, product, tokens),
+        f"sums f32 [{tokens}][16] of a row group {product.dtype.name} [16, {product.width}] and {tokens} tokens of "
+        f"{product.x_dtype.name} from `token` on",
+    )
+
+
+def _tile_name(product: Product, tokens: int) -> str:
+    """q4_1_k576_q8w_t512_x4"""
+    formats = f"{product.dtype.name.lower()}_k{product.width}_{product.x_dtype.name.lower()}"
+    return f"{formats}_t{product.capacity}_x{tokens}"
+
+
+def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
+    """N4, for as many rows at once as there are registers for their sums."""
+    x = Quantised(f["x"], product.capacity, product.width)
+    tile = _Tile(Notes(product, tokens), x, [f["token"] + place for place in range(tokens)])
+    together = max(1, _SUMS_TOGETHER // tokens) * unit.lanes
+    for start in range(0, ROW_GROUP, together):
+        _write_pieces(f, unit, tile, list(range(start, min(start + together, ROW_GROUP), unit.lanes)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """The tokens `rows` of x, and what is noted of them."""
+
+    notes: Notes
+    x: Quantised
+    rows: list[Value]
+
+
+def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) -> None:
+    """The sums of the rows from each of `pieces` on, `unit.lanes` of them."""
+    product, rows = tile.notes.product, tile.rows
+    floats = vector(F32, unit.lanes)
+    sums = [f.slot(floats, 0.0) for _ in pieces for _ in rows]
+    with f.loop("block", 0, product.num_blocks) as block:
+        weights = f["weights"].at(block * group_block_bytes(product.dtype))
+        if len(rows) == 1:
+            for line in range(0, group_block_bytes(product.dtype), 64):
+                f.prefetch(weights.at(_AHEAD_BYTES + line))
+        starts = [weights.at(piece * 4) for piece in pieces]
+        high = _high_dots(f, unit, tile, block, starts)
+        lo = [tile.x.lo(row).at(block * QUANT_BLOCK) for row in rows]
+        dots = block_dot(f, unit, product.dtype, starts, lo, high)
+        for place in range(len(rows)):
+            add = _scaler(f, unit, tile, block, place)
+            for at, piece in zip(range(place, len(sums), len(rows)), pieces, strict=True):
+                sums[at].set(add(sums[at].get(), dots[at], weights.at(piece * 2)))
+    for at, slot in enumerate(sums):
+        piece, place = pieces[at // len(rows)], at % len(rows)
+        f.store(slot.get(), f["sums"].at(place * LANES * 4 + piece * 4), align=min(unit.vector_bytes, 32))
+
+
+def _scaler(
+    f: Function, unit: DotUnit, tile: _Tile, block: Value, place: int
+) -> Callable[[Value, Value, Value], Value]:
+    """N4 for one token once the dots of a block are there: (sums before, dots, where the block's row scales would begin
+    if nothing came before them) to the sums after."""
+    product, lanes, row = tile.notes.product, unit.lanes, tile.rows[place]
+    floats, halves = vector(F32, lanes), vector(F16, lanes)
+    scales_at = _BYTE_BYTES if product.dtype is DType.Q8_0 else _NIBBLE_BYTES
+    offset = unit.offset(product.dtype)
+    scale = f.load(F32, tile.x.scale(row).at(block * 4), align=4).splat(lanes)
+    lift = (
+        f.load(F32, tile.notes.lift(f["notes"], block, place), align=4).splat(lanes) if tile.notes.has_lifts else None
+    )
+    excess = (f.load(I32, tile.x.sum(row).at(block * 4), align=4) * offset).splat(lanes) if offset else None
+
+    def add(total: Value, dot: Value, rows: Value) -> Value:
+        dot = dot if excess is None else dot - excess
+        d = f.load(halves, rows.at(scales_at), align=2).cast("fpext", floats)
+        total = f.fma(dot.cast("sitofp", floats), d * scale, total)
+        if lift is None:
+            return total
+        m = f.load(halves, rows.at(scales_at + _SCALE_BYTES), align=2).cast("fpext", floats)
+        return f.fma(m, lift, total)
+
+    return add
+
+
+def _high_dots(f: Function, unit: DotUnit, tile: _Tile, block: Value, pieces: list[Value]) -> list[Value] | None:
+    """128 times the dots with the high plane; where no token of the tile is wide, nothing is loaded. None for Q8A.
+
+    Each wide token takes the weights again from L1: mostly it is the only one of its tile.
+    """
+    if not tile.notes.has_flags:
+        return None
+    rows = tile.rows
+    slots = [f.slot(vector(I32, unit.lanes), 0) for _ in pieces for _ in rows]
+    with f.when(f.load(I32, tile.notes.flag(f["notes"], block), align=4).compare("ne", 0)):
+        for place, row in enumerate(rows):
+            with f.when(f.load(I32, tile.x.wide(row).at(block * 4), align=4).compare("ne", 0)):
+                high = tile.x.hi(row).at(block * QUANT_BLOCK)
+                dots = block_dot(f, unit, tile.notes.product.dtype, pieces, [high])
+                for slot, dot in zip(slots[place :: len(rows)], dots, strict=True):
+                    slot.set(dot << 7)
+    return [slot.get() for slot in slots]
+
+
+def _write_float_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
+    """N5."""
+    element_bytes = product.group_bytes // (ROW_GROUP * product.width)
+    rows = [f["x"].at((f["token"] + place) * (product.width * 4)) for place in range(tokens)]
+    sums = [f.slot(F32X16, 0.0) for _ in rows]
+    with f.loop("k", 0, product.width) as k:
+        w = load_floats(f, product.dtype, f["weights"].at(k * (ROW_GROUP * element_bytes)))
+        for row, total in zip(rows, sums, strict=True):
+            total.set(f.fma(w, splat_load(f, row.at(k * 4)), total.get()))
+    for place, total in enumerate(sums):
+        f.store(total.get(), f["sums"].at(place * LANES * 4), align=64)
