@@ -6,8 +6,8 @@ Run: python -m benchmarks.compare [--rows decode,prefill] [--json | --markdown d
 Peers are installed into environments of their own at the first run; llama.cpp is compiled then, which takes minutes.
 All engines stay in processes of their own with two threads, and are asked in turn: A B A B ...; figures are medians. A
 sample during which other programs had more than a tenth of the cores is taken again while there is patience for it;
-after that it is kept, and told. Progress is on standard error. --save keeps the figures, so that rows can be run one
-after the other and still make one table.
+after that it is kept, and told; --realtime is for machines that are never idle. Progress is on standard error. --save
+keeps the figures, so that rows can be run one after the other and still make one table.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ def _arguments() -> argparse.Namespace:
     made.add_argument("--chunks", type=int, default=40, help="windows of 512 tokens of that text")
     made.add_argument("--patience", type=float, default=30, help="seconds a sample may wait for the machine to be idle")
     made.add_argument(
+        "--realtime", action="store_true", help="who is measured comes before all other programs; needs root"
+    )
+    made.add_argument(
         "--save", type=Path, help="file of figures, read at the start and written after each group of rows"
     )
     made.add_argument("--markdown", type=Path, metavar="PAGE", help="write the table between the marks of this page")
@@ -85,7 +88,7 @@ def _describe(results: Results) -> None:
 def _measure(args: argparse.Namespace, results: Results) -> None:
     model = hub.resolve(args.model)
     plan = Plan(load_tokenizer(model), args.rounds, args.latencies, args.text, args.chunks)
-    field = Field(str(model), args.threads, contestants(), results, Watch(args.patience))
+    field = Field(str(model), args.threads, contestants(), results, Watch(args.patience, args.realtime))
     try:
         for group in args.rows:
             WORKS[group](field, plan)
