@@ -37,7 +37,8 @@ from unsay.isa.kv import AUTO
 T = TypeVar("T")
 
 _WARM = """
-import json, resource, sys
+import json, sys
+from pathlib import Path
 from time import perf_counter
 marks = [perf_counter()]
 import unsay
@@ -48,12 +49,12 @@ with unsay.load(sys.argv[1]) as model:
     chat.user("Hello")
     next(chat.stream())
     marks.append(perf_counter())
-    pool = model.tree.pool
+    pool, status = model.tree.pool, Path("/proc/self/status").read_text()
     print(json.dumps({
         "marks": marks,
         "packages": sorted({name.partition(".")[0] for name in sys.modules}),
         "modules": len(sys.modules),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "peak_mb": int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6,
         "kv_mb": pool.num_used * pool.memory.shape[1] / 1e6,
     }))
 """
