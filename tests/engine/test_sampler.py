@@ -142,6 +142,12 @@ def test_repetition_penalty_lowers_what_was_there_whatever_its_sign(best: float,
     assert choose(logits, replace(where, history=[])).token_id == 0
 
 
+def test_repetition_penalty_counts_a_token_once_however_often_it_was_there() -> None:
+    logits = np.array([2.0, 1.5, 0.1], np.float32)
+    penalised = {"temperature": 0.0, "repetition_penalty": 1.2}
+    assert [choose(logits, lane(history=[0] * count, **penalised)).token_id for count in (1, 9)] == [0, 0]
+
+
 def test_logit_bias_bans_and_forces() -> None:
     logits = row(5)
     best = int(logits.argmax())

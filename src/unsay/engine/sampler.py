@@ -106,13 +106,13 @@ def _adjust(logits: Float32Array, lane: Lane) -> Row:
     adjusted: Row = logits
     if params.repetition_penalty != 1.0 and lane.history:
         adjusted = logits.astype(np.float64)
-        seen = np.unique(np.asarray(lane.history, np.int64))
+        seen = np.array(lane.history, np.int32)  # a token seen twice is written twice, and the same
         values = adjusted[seen]
         penalty = params.repetition_penalty
         adjusted[seen] = np.where(values > 0, values / penalty, values * penalty)
     if (params.presence_penalty or params.frequency_penalty) and len(lane.history) > lane.answer_start:
         adjusted = adjusted.astype(np.float64)
-        answer = np.asarray(lane.history[lane.answer_start :], np.int64)
+        answer = np.array(lane.history[lane.answer_start :], np.int32)
         ids, counts = np.unique(answer, return_counts=True)
         adjusted[ids] -= params.presence_penalty + params.frequency_penalty * counts
     if params.logit_bias:
