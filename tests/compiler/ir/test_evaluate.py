@@ -158,3 +158,15 @@ def test_arithmetic_in_a_field_is_exact():
     assert np.array_equal(FIELD.add(FIELD.sub(a, b), b), a)
     assert FIELD.matmul(a[None], b[:, None]).item() == sum(map(int.__mul__, a.tolist(), b.tolist())) % PRIME
     assert not np.array_equal(FIELD.maximum(a, 0.0), a) and np.array_equal(FIELD.maximum(a, a), a)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_rounding_to_a_narrow_type_breaks_no_invariant(dtype: str):
+    text = f"""graph g() {{
+      %x = input() {{name = "x"}} : tensor<2 x 1000 x {dtype}>
+      %p = softmax(%x) {{axis = -1}} : tensor<2 x 1000 x {dtype}>
+      %s = silu(%x) : tensor<2 x 1000 x {dtype}>
+      output(%p, %s)
+    }}"""
+    x = np.linspace(-4, 4, 2000, dtype=np.float16 if dtype == "f16" else np.float32).reshape(2, 1000)
+    evaluate(parse(text), {"x": x}, {}, checked=True)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from unsay.compiler.ir.dims import Dim, Extent
 from unsay.isa.formats import DType
 
-__all__ = ["DEVICES", "DTYPES", "FLOATS", "INTEGERS", "ROW", "Dim", "Extent", "TensorType"]
+__all__ = ["DEVICES", "DTYPES", "FLOATS", "INTEGERS", "NARROW", "ROW", "Dim", "Extent", "TensorType"]
 
 ROW = "row"
 NCHW = "nchw"
@@ -35,6 +35,8 @@ NHWC = "nhwc"
 DEVICES = frozenset({"cpu", "gpu", "npu"})
 
 FLOATS = frozenset({DType.F32, DType.F16, DType.BF16, DType.F64})
+NARROW = frozenset({DType.F16, DType.BF16})
+"""Floats that results are rounded to after they were computed in f32."""
 INTEGERS = frozenset({DType.I32, DType.I64, DType.I8})
 
 _WITH_NUMBER = re.compile(r"(paired|blocked):([1-9][0-9]*)")

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
-from unsay.compiler.verify.computed import NARROW, Folding, Widening
+from unsay.compiler.ir.types import NARROW
+from unsay.compiler.verify.computed import Folding, Widening
 from unsay.compiler.verify.equations import Builder, Equation
 from unsay.compiler.verify.terms import Term
 from unsay.isa.formats import DType

@@ -7,7 +7,7 @@ import numpy as np
 from unsay.compiler.dialect.domains import FLOAT
 from unsay.compiler.dialect.ops import BY_NAME
 from unsay.compiler.dialect.semantics import SEMANTICS
-from unsay.compiler.ir.types import dtype_name
+from unsay.compiler.ir.types import NARROW, dtype_name
 from unsay.compiler.verify.equations import Builder
 from unsay.compiler.verify.evaluation import as_operation
 from unsay.compiler.verify.terms import Term
@@ -39,10 +39,6 @@ def _elements(array: np.ndarray) -> tuple[int, ...] | tuple[float, ...]:
     flat = array.ravel()
     kind = float if array.dtype.kind == "f" else int
     return tuple(map(kind, flat[:1] if flat.tobytes() == flat[:1].tobytes() * flat.size else flat))
-
-
-NARROW = (DType.F16, DType.BF16)
-"""Element types that results are rounded to after they were computed in f32."""
 
 
 class Widening:
