@@ -78,8 +78,10 @@ def _groups(text: str) -> tuple[str, ...]:
 
 def _describe(results: Results) -> None:
     told = describe()
+    command = " ".join(["python -m benchmarks.compare", *sys.argv[1:]])
+    before = results.machine.get("command")
     results.machine = {
-        "command": " ".join(["python -m benchmarks.compare", *sys.argv[1:]]),
+        "command": f"{before}; {command}" if before else command,
         "machine": f"{told.cpu}, {told.cores} cores, {told.read_bandwidth / 1e9:.1f} GB/s read, load {told.load:.1f}",
         "software": f"unsay {told.unsay}, Python {told.python}, NumPy {told.numpy}, Linux {told.kernel}",
     }

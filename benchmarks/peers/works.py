@@ -111,7 +111,8 @@ def rollback(field: Field, plan: Plan) -> None:
 
 
 def correction(field: Field, plan: Plan) -> None:
-    """An answer is cancelled after 30 tokens, cut to 20, given 12, and goes on. Peers are cancelled where it costs them
+    """An answer is cancelled after 30 tokens, cut to about 20, given 12, and goes on; in each round to another length,
+    as a prefix cache would know what was asked before. Peers are cancelled where it costs them
     nothing, between two tokens; ours from another thread, anywhere."""
     injected = plan.tokenizer.encode(texts.INJECTION)
     assert len(injected) == texts.NUM_INJECTED, len(injected)
@@ -121,9 +122,9 @@ def correction(field: Field, plan: Plan) -> None:
         children = field.present(work, (OURS, LLAMA, OPENVINO))
         ours = children.get(OURS)
 
-        def correct(child: Asked, _: int = 0, ours: Asked | None = ours, text: str = text) -> dict[str, Any]:
+        def correct(child: Asked, number: int = -1, ours: Asked | None = ours, text: str = text) -> dict[str, Any]:
             told = {"text": text, "injection": texts.INJECTION} if child is ours else {"injected": injected}
-            return child.ask("correct", made=_MADE, kept=_KEPT, **told)
+            return child.ask("correct", made=_MADE, kept=_KEPT - number, **told)
 
         field.prepare(work, children, lambda child: child.ask("hold", contexts=[ids]))  # noqa: B023
         field.prepare(work, children, correct)
