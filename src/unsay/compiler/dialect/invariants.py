@@ -65,9 +65,9 @@ def broken(operation: Operation, operands: Sequence[Any], results: Sequence[Any]
 
 def _wide(value: Any) -> Any:
     """Arrays of floats in float64, so that no sum over them rounds."""
-    if not isinstance(value, np.ndarray):
+    if not hasattr(value, "dtype"):
         return value
-    array: NDArray[Any] = value
+    array: NDArray[Any] = np.asarray(value)
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
