@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from unsay.cli.main import main
+from unsay.cli.options import KV_FORMATS as KV_CHOICES
 from unsay.compiler.codegen.elf import link
 from unsay.compiler.ir.parser import parse
+from unsay.isa.kv import AUTO, KV_FORMATS
 from unsay.vm.program_file import read_program
 
 
@@ -17,6 +19,16 @@ def test_a_compiled_model_is_found_by_the_next_start(tiny_path: Path, capsys: py
     assert (Path(first["image"]) / "manifest.json").exists() and first["target"] == "avx2"
     assert main(["compile", str(tiny_path), "--target", "avx2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["image"] == first["image"]
+
+
+def test_the_format_of_keys_and_values_is_chosen_and_told(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(KV_CHOICES) == [AUTO, *KV_FORMATS]
+    made = []
+    for kv in KV_CHOICES:
+        assert main(["compile", str(tiny_path), "--target", "avx2", "--kv", kv, "--json"]) == 0
+        made.append(json.loads(capsys.readouterr().out))
+    assert [row["kv"] for row in made] == ["f16", "f16", "f32", "int8"]
+    assert [row["kv_token_bytes"] for row in made] == [256, 256, 512, 160]
 
 
 def test_an_unknown_target_is_refused(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

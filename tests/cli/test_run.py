@@ -25,6 +25,7 @@ def test_json_is_an_event_a_line_and_a_summary(tiny_path: Path) -> None:
     assert [event["index"] for event in events] == list(range(12))
     assert events[-1]["finish"] == "length" == summary["finish"]
     assert summary["tokens"] == 12 and summary["prompt_tokens"] > 0
+    assert (summary["kv"], summary["kv_token_bytes"]) == ("f16", 256)
     text = "".join(event["text"] for event in events)
     assert run(tiny_path, "hello").stdout.rstrip("\n") == text.rstrip("\n")
 

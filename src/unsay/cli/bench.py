@@ -19,6 +19,7 @@ from unsay.errors import RequestError
 
 if TYPE_CHECKING:
     from unsay.benchmark.hardware import Hardware
+    from unsay.image import ModelSpec
     from unsay.model import Model
 
 _CONTEXTS = {"decode": (128, 2048), "prefill": (512, 2048), "correct": (512, 2048, 8000), "fork": (2000,)}
@@ -43,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     hardware = describe()
     model, target, weights_bytes = _open(args)
     with model:
-        _write_head(args, hardware, target)
+        _write_head(args, hardware, target, model.spec)
         for result in _results(args, model, hardware, weights_bytes):
-            _write_result(args, hardware, target, result)
+            _write_result(args, hardware, target, model.spec, result)
     return 0
 
 
@@ -89,18 +90,22 @@ def _results(args: argparse.Namespace, model: Model, hardware: Hardware, weights
                 )  # fmt: skip
 
 
-def _write_head(args: argparse.Namespace, hardware: Hardware, target: str) -> None:
+def _write_head(args: argparse.Namespace, hardware: Hardware, target: str, spec: ModelSpec) -> None:
     if not args.json:
         write_line(
             f"{hardware.cpu}, {hardware.cores} cores, {hardware.read_bandwidth / 1e9:.1f} GB/s read, "
-            f"load {hardware.load:.1f}, {target}, unsay {hardware.unsay}, Python {hardware.python}"
+            f"load {hardware.load:.1f}, {target}, unsay {hardware.unsay}, Python {hardware.python}, "
+            f"{spec.kv_layout.token_bytes} bytes of keys and values a token ({spec.kv_format})"
         )
 
 
-def _write_result(args: argparse.Namespace, hardware: Hardware, target: str, result: Any) -> None:
+def _write_result(args: argparse.Namespace, hardware: Hardware, target: str, spec: ModelSpec, result: Any) -> None:
     fields = asdict(result)
     if args.json:
-        write_json({"bench": args.what, "model": args.model, "target": target, **fields, "hardware": asdict(hardware)})
+        kv = {"kv": spec.kv_format, "kv_token_bytes": spec.kv_layout.token_bytes}
+        write_json(
+            {"bench": args.what, "model": args.model, "target": target, **kv, **fields, "hardware": asdict(hardware)}
+        )
         return
     write_line()
     for name in fields:

@@ -67,6 +67,7 @@ def _make_image(args: argparse.Namespace) -> None:
     from unsay import hub
     from unsay.compiler.compile import compile_model
     from unsay.default_target import default_target
+    from unsay.image import Manifest
 
     start = time.perf_counter()
     with progress_bars() as progress:
@@ -74,7 +75,11 @@ def _make_image(args: argparse.Namespace) -> None:
         target = args.target or default_target()
         files = compile_model(source, target=target, kv=args.kv, progress=progress)
     seconds = time.perf_counter() - start
+    spec = Manifest.from_json(files.manifest.read_text()).spec
+    kv, token_bytes = spec.kv_format, spec.kv_layout.token_bytes
     if args.json:
-        write_json({"model": str(source), "target": target, "image": str(files.directory), "seconds": seconds})
+        made = {"model": str(source), "target": target, "kv": kv, "kv_token_bytes": token_bytes}
+        write_json({**made, "image": str(files.directory), "seconds": seconds})
     else:
         write_line(f"{source.name} for {target}: {files.directory} ({seconds:.2f} s)")
+        write_line(f"keys and values: {kv}, {token_bytes} bytes a token")

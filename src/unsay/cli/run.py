@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from unsay.core import TokenEvent
+    from unsay.image import ModelSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         chat.user(prompt)
         events = chat.stream()
         if args.json:
-            _print_events(events, len(chat.token_ids))
+            _print_events(events, len(chat.token_ids), model.spec)
         else:
             _print_text(events)
     return 0
@@ -79,7 +80,7 @@ def _print_text(events: Iterator[TokenEvent]) -> None:
         write_error(f"[{num_tokens} tokens in {seconds:.2f} s, prompt included]")
 
 
-def _print_events(events: Iterator[TokenEvent], prompt_tokens: int) -> None:
+def _print_events(events: Iterator[TokenEvent], prompt_tokens: int, spec: ModelSpec) -> None:
     start = time.perf_counter()
     first_s, num_tokens, finish = None, 0, None
     for event in events:
@@ -91,5 +92,6 @@ def _print_events(events: Iterator[TokenEvent], prompt_tokens: int) -> None:
         )  # fmt: skip
     write_json(
         {"summary": True, "prompt_tokens": prompt_tokens, "tokens": num_tokens, "finish": finish,
-         "first_token_s": first_s, "total_s": time.perf_counter() - start}
+         "first_token_s": first_s, "total_s": time.perf_counter() - start, "kv": spec.kv_format,
+         "kv_token_bytes": spec.kv_layout.token_bytes}
     )  # fmt: skip

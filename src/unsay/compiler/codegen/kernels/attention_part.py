@@ -144,6 +144,13 @@ class _Part:
         offset = self.shape.layout.scale_offset(0, 0) + (first + (0 if of == "keys" else PAGE_TOKENS)) * 4
         return self.f.load(vector(F32, lanes), page.at(offset), align=4)
 
+    def prefetch_scales(self, pages: Sequence[Value]) -> None:
+        """Bring the scales of these pages near, if they have any."""
+        if self.shape.layout.is_scaled:
+            for page in pages:
+                for line in range(0, 2 * PAGE_TOKENS * 4, _LINE_BYTES):
+                    self.f.prefetch(page.at(self.shape.layout.scale_offset(0, 0) + line))
+
 
 def _scores(part: _Part) -> None:
     """e[t] = exp(s[t] - m), times the value's scale if it has one, to the weights; m and l to the state.
@@ -156,6 +163,7 @@ def _scores(part: _Part) -> None:
         pages = [part.page(number) for number in numbers]
         following = [part.page(number + count) for number in numbers]
         values = [page.at(part.shape.layout.value_offset(0, 0)) for page in pages]
+        part.prefetch_scales(following)
         for (place, first, head), total in _sums(part, pages, 0, following).items():
             f.store(total.get(), part.weight(head, numbers[place] * PAGE_TOKENS + first), align=4)
         for (place, first, head), total in _sums(part, pages, 1, values).items():
