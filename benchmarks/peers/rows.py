@@ -108,6 +108,8 @@ ROWS = (
     Row("perplexity", "perplexity", "perplexity, WikiText-2 test, context 512", "", False, Bound(19.07)),
     Row("perplexity", "perplexity other", "perplexity, another text, over the best peer's", "", False, Times(1.005),
         peers=(LLAMA, OPENVINO)),
+    Row("perplexity", "perplexity", "perplexity, WikiText-2 test, over llama.cpp's on the same windows", "", False,
+        Times(1.003), peers=(LLAMA,)),
     Row("perplexity", "perplexity", "perplexity, int8 KV over f16 KV", "", False, Times(1.005), OURS_INT8, (OURS,)),
 )  # fmt: skip
 

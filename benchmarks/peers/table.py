@@ -9,7 +9,7 @@ from benchmarks.peers.contestants import NOT_HERE
 from benchmarks.peers.recorded import RECORDED, SOURCE
 from benchmarks.peers.results import Results
 from benchmarks.peers.rows import Bound, Row
-from benchmarks.peers.verdict import Verdict
+from benchmarks.peers.verdict import Verdict, inaccurate
 
 BEGIN, END = "<!-- printed by benchmarks.compare -->", "<!-- end -->"
 
@@ -54,7 +54,11 @@ def remarks(results: Results) -> list[str]:
         f"{work}: {who}: other programs had up to {100 * figure.others:.0f} % of the cores during a sample"
         for work, figures in results.figures.items() for who, figure in figures.items() if figure.others > 0.1
     ]  # fmt: skip
-    return [*noted, *unable, *disturbed, *(f"{name}: not measured: {why}" for name, why in NOT_HERE.items())]
+    outside = [
+        f"{name}: perplexity {over:.3f} of the best contestant's: less accurate, no target is about it"
+        for name, over in inaccurate(results).items()
+    ]
+    return [*outside, *noted, *unable, *disturbed, *(f"{name}: not measured: {why}" for name, why in NOT_HERE.items())]
 
 
 def put_into(page: Path, text: str) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from benchmarks.peers.results import Results
 from benchmarks.peers.rows import Bound, Row
 
+_MATCHED = 1.01
+"""Perplexity over the best contestant's up to which an engine counts as doing the same arithmetic."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -39,11 +42,22 @@ def judge(row: Row, results: Results) -> Verdict:
 
 
 def best_peer(row: Row, results: Results) -> str | None:
-    """The name of the row's best peer here; None if none has a figure."""
+    """The name of the row's best peer here; None if none has a figure. Who is less accurate does not count."""
     figures = results.figures.get(row.work, {})
-    here = [name for name in row.peers if name in figures]
+    outside = inaccurate(results)
+    here = [name for name in row.peers if name in figures and name.partition(",")[0] not in outside]
     choose = max if row.is_more_better else min
     return choose(here, key=lambda name: figures[name].value, default=None)
+
+
+def inaccurate(results: Results) -> dict[str, float]:
+    """Those that do other arithmetic than the file asks for, and their perplexity over the best one's."""
+    over: dict[str, float] = {}
+    for work in ("perplexity", "perplexity other"):
+        figures = results.figures.get(work, {})
+        best = min((figure.value for figure in figures.values()), default=1.0)
+        over |= {name: figure.value / best for name, figure in figures.items() if figure.value > _MATCHED * best}
+    return over
 
 
 def _compared(row: Row, ours: float, best: str | None, peer: float | None, other: float, factor: float) -> Verdict:

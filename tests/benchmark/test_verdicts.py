@@ -46,6 +46,13 @@ def test_the_best_peer_counts_where_less_is_better(results: Results) -> None:
     assert (verdict.peer_name, verdict.ratio, verdict.is_met) == (LLAMA, 0.3, False)
 
 
+def test_a_peer_that_is_less_accurate_does_not_count(results: Results) -> None:
+    for name, perplexity in ((OURS, 19.02), (LLAMA, 19.5), (OPENVINO, 19.1)):
+        results.add("perplexity", name, [perplexity], [0.0])
+    assert judge(_FAST, results).peer_name == OPENVINO
+    assert any(line.startswith("llama.cpp: perplexity 1.025") for line in remarks(results))
+
+
 @pytest.mark.parametrize(("limit", "is_met"), [(5.0, True), (4.99, False)])
 def test_a_bound_itself_is_met(results: Results, limit: float, is_met: bool) -> None:
     row = Row("rollback", "limit", "rollback", "us", False, Bound(limit))
