@@ -51,11 +51,11 @@ def describe() -> Hardware:
     )
 
 
-def read_bandwidth(num_threads: int) -> float:
-    """Bytes a second that sums over an array far larger than any cache read."""
-    numbers = np.ones(_SAMPLE_BYTES // 8, np.uint64)
+def read_bandwidth(num_threads: int, num_bytes: int = _SAMPLE_BYTES) -> float:
+    """Bytes a second that sums over an array read; by default one far larger than any cache."""
+    numbers = np.ones(num_bytes // 8, np.uint64)
     parts = np.array_split(numbers, num_threads)
-    return _SAMPLE_BYTES / min(_seconds_to_read(parts) for _ in range(_REPEATS))
+    return num_bytes / min(_seconds_to_read(parts) for _ in range(_REPEATS))
 
 
 def resident_bytes() -> int:

@@ -108,6 +108,41 @@ def test_threads_chunks_and_units_give_the_same_bytes(unit: str) -> None:
         assert run_native(step, batch, pages, UNITS[unit], num_threads) == expected
 
 
+def barriers(step: StepBuilder) -> list[str]:
+    """The kernels and barriers of a step in order; "many?" where only a step of many rows has the next one."""
+    text = step_text(step.program, step.spec, UNITS["avx2"], CAPACITY, 4, 4, 1 << 20)
+    body = text[text.index("define i32 @step(") :]
+    body = body[: body.index("\n}")]
+    found = re.findall(r"call void @(\w+?)_|call i1 (@barrier)|(icmp sgt) i64 %\w+, 2$", body, re.MULTILINE)
+    return [kernel or ("barrier" if meets else "many?") for kernel, meets, _ in found]
+
+
+def test_a_layer_has_nine_barriers_and_seven_in_a_step_of_one_or_two_tokens() -> None:
+    called = barriers(layer())
+    assert called.count("barrier") == 9
+    assert [called[at : at + 3] for at, name in enumerate(called) if name == "rms"] == [["rms", "many?", "barrier"]] * 2
+
+
+def test_a_norm_whose_input_is_written_next_has_its_barrier_in_every_step() -> None:
+    step = StepBuilder(np.random.default_rng(0))
+    step.activation(1, DType.F32, 64)
+    step.vector(2, 64)
+    step.activation(3, DType.Q8W, 64)
+    step.matrix(4, DType.Q4_1, 64, 64)
+    step.add("NORM", 3, 1, 2, eps=1e-5)
+    step.add("MATMUL", 1, 3, 4)
+    assert barriers(step) == ["rms", "barrier", "matmul", "barrier"]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("num_tokens", [1, 2, 3])
+def test_a_norm_is_the_same_with_and_without_its_barrier(num_tokens: int, num_threads: int) -> None:
+    step = layer()
+    batch = make_batch(list(range(num_tokens)))
+    pages = random_pages(step.rng, step.spec, batch)
+    assert run_native(step, batch, pages, num_threads=num_threads) == run_native(step, batch, pages)
+
+
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
 def test_an_interrupt_stops_every_thread(num_threads: int) -> None:
     step = layer()

@@ -7,14 +7,13 @@
 The step is straight-line; kernels are functions made for a format and shape and shared by all layers. Barriers, of
 which the last is the end of the step: one for each of EMBED, NORM, QKV, MATMUL, ROPE, QUANT, SILU_MUL, ADD; two for
 FFN (hidden complete, out complete); three for ATTN (keys visible, parts complete, output complete), four where
-heads do not fill whole Q8A blocks. A llama layer of NORM QKV ATTN MATMUL NORM FFN has nine.
+heads do not fill whole Q8A blocks. A llama layer of NORM QKV ATTN MATMUL NORM FFN has nine. In a step of a row or two
+a NORM has none if the kernel after it leaves what it reads and writes alone (norm.py): then a layer has seven.
 
 Instructions that are not tensor work end here with ProgramError, except a HALT at the end.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
@@ -24,10 +23,18 @@ from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
 from unsay.compiler.codegen.kernels.sync import add_sync
 from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.tensor import Tensor
 from unsay.errors import ProgramError, UnsupportedError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
-from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, ROW_GROUP, DType, padded_rows
+from unsay.isa.formats import (
+    FLOAT_WEIGHTS,
+    QUANTISED_ACTIVATIONS,
+    QUANTISED_WEIGHTS,
+    ROW_GROUP,
+    DType,
+    padded_rows,
+)
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0, Region
 from unsay.isa.program import Instruction, Program
 from unsay.isa.targets import find_target
@@ -36,22 +43,6 @@ _WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
 _ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
 
 ENTRIES = ("step", "run", "worker", "leave", "close", "survey", "race")
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """What a register names. `address` is of the step; `stride` elements between rows."""
-
-    dtype: DType
-    dims: tuple[int, ...]
-    count: Dim0
-    address: Value
-    stride: int
-
-    @property
-    def capacity(self) -> int:
-        """Rows there is room for."""
-        return self.dims[0]
 
 
 def emit(
@@ -101,6 +92,7 @@ def step_text(
             if instruction.row.name == "HALT":
                 break
             writer.write(index, instruction)
+        writer.settle()
         f.result_value = f.constant(I32, 0)
 
     doc = "this thread's part of the program; 1 if stopped by the interrupt word"
@@ -161,6 +153,7 @@ class _StepWriter:
         self.states = self.arena.at(scratch_offset)
         self.unquantised = self.arena.at(scratch_offset + _states_bytes(spec, max_threads))
         self.where = ""
+        self._owed: tuple[Value, Tensor, Tensor] | None = None
 
     def write(self, index: int, instruction: Instruction) -> None:
         """The calls of one instruction, each followed by a barrier."""
@@ -189,11 +182,30 @@ class _StepWriter:
             case _:
                 raise ProgramError(f"{self.where}: not tensor work, it cannot be part of a native step")
 
-    def _call(self, kernel: str, count: Dim0, *pointers: Value) -> None:
-        f = self.f
+    def settle(self, out: Tensor | None = None) -> None:
+        """The barrier a NORM still owes. out: what the kernel that comes now writes, if that is rows in GLOBAL."""
+        if self._owed is None:
+            return
+        count, *normed = self._owed
+        self._owed = None
+        if out is None or any(out.overlaps(tensor) for tensor in normed):
+            self._meet()
+            return
+        with self.f.when(count.compare("sgt", norm.REPEATED_ROWS)):
+            self._meet()
+
+    def _call(self, kernel: str, count: Dim0, *pointers: Value, out: Tensor | None = None) -> None:
+        self.settle(out)
+        self._run(kernel, count, *pointers)
+        self._meet()
+
+    def _run(self, kernel: str, count: Dim0, *pointers: Value) -> None:
         if count not in self.counts:
             raise ProgramError(f"{self.where}: the result must count tokens or logit rows")
-        f.run(kernel, f["args"], self.thread, self.threads, self.counts[count], *pointers)
+        self.f.run(kernel, self.f["args"], self.thread, self.threads, self.counts[count], *pointers)
+
+    def _meet(self) -> None:
+        f = self.f
         f.return_if(f.call("barrier", BOOL, f["args"], self.num_threads), "i32 1")
 
     def _operand(self, register: int, *dtypes: DType) -> Tensor:
@@ -229,8 +241,10 @@ class _StepWriter:
         if instruction.has("DIM_TOKENS") or instruction.has("DIM_ROWS"):
             count = Dim0.TOKENS if instruction.has("DIM_TOKENS") else Dim0.ROWS
         stride = padded_rows(dims[-1]) if is_logits else dims[-1]
+        in_arena = count is not Dim0.FIXED and not is_logits
+        offset = instruction.integer("offset") if in_arena else None
         dtype = _dtype(instruction, self.where)
-        self.tensors[instruction.registers[0]] = Tensor(dtype, dims, count, address, stride)
+        self.tensors[instruction.registers[0]] = Tensor(dtype, dims, count, address, stride, offset)
 
     def _place(self, instruction: Instruction) -> Value:
         region, offset = Region(instruction.flags & 3), instruction.integer("offset")
@@ -262,7 +276,9 @@ class _StepWriter:
         )  # fmt: skip
         count = Dim0.ROWS if instruction.has("ROWS") else out.count
         addresses = [vector.address for vector in vectors]
-        self._call(norm.norm(self.module, shape), count, out.address, x.address, *addresses)
+        self.settle()
+        self._run(norm.norm(self.module, shape), count, out.address, x.address, *addresses)
+        self._owed = self.counts[count], out, x
 
     def _product(self, x: Tensor, weight: Tensor) -> tile.Product:
         if weight.dtype not in _WEIGHTS:
@@ -284,16 +300,17 @@ class _StepWriter:
         if padded_rows(product.num_rows) != padded_rows(out.dims[1]):
             raise ProgramError(f"{self.where}: {product.num_rows} rows of weights, output of width {out.dims[1]}")
         kernel = matmul.matmul(self.module, self.unit, product, bool(bias), instruction.has("ACCUMULATE"), out.stride)
-        self._call(kernel, out.count, out.address, x.address, weight.address, *bias)
+        self._call(kernel, out.count, out.address, x.address, weight.address, *bias, out=out)
 
     def _qkv(self, instruction: Instruction) -> None:
-        out, x, weight, table = (self._operand(register) for register in instruction.registers)
+        out_register, *others = instruction.registers
+        out, (x, weight, table) = self._rows(out_register, DType.F32), (self._operand(other) for other in others)
         num_heads, num_kv_heads = instruction.integer("num_heads"), instruction.integer("num_kv_heads")
         heads = rope.Heads(num_heads + num_kv_heads, instruction.integer("head_dim"), 0, out.dims[1])
         offset = instruction.integer("bias")
         bias = [] if offset == NO_OFFSET else [self.persistent.at(offset)]
         kernel = rope.qkv(self.module, self.unit, self._product(x, weight), heads, bool(bias))
-        self._call(kernel, out.count, out.address, x.address, weight.address, table.address, *bias)
+        self._call(kernel, out.count, out.address, x.address, weight.address, table.address, *bias, out=out)
 
     def _rope(self, instruction: Instruction) -> None:
         x, table = self._rows(instruction.registers[0], DType.F32), self._operand(instruction.registers[2], DType.F32)
@@ -345,12 +362,13 @@ class _StepWriter:
         size, hidden_dtype = instruction.integer("ffn_size"), DType(instruction.integer("hidden_dtype"))
         if weights.dims[0] != 2 * size or size % 32:
             raise UnsupportedError(f"{self.where}: feed-forward size {size} must be a multiple of 32")
-        address = self.arena.at(instruction.integer("hidden"))
+        offset = instruction.integer("hidden")
+        address = self.arena.at(offset)
         if hidden_dtype not in (DType.F32, DType.Q8A, DType.Q8W):
             raise ProgramError(f"{self.where}: hidden is {hidden_dtype.name}, it must be F32, Q8A or Q8W")
-        hidden = Tensor(hidden_dtype, (x.capacity, size), x.count, address, size)
+        hidden = Tensor(hidden_dtype, (x.capacity, size), x.count, address, size, offset)
         gate_up = ffn.gate_up(self.module, self.unit, self._product(x, weights), hidden_dtype)
-        self._call(gate_up, out.count, address, x.address, weights.address)
+        self._call(gate_up, out.count, address, x.address, weights.address, out=hidden)
         product = self._product(hidden, down)
         kernel = matmul.matmul(self.module, self.unit, product, bias=False, accumulate=True, stride=out.stride)
         self._call(kernel, out.count, out.address, address, down.address)

@@ -1,10 +1,14 @@
-"""NORM (N7): RMS and layer norm of rows, to F32 or straight to Q8A or Q8W."""
+"""NORM (N7): RMS and layer norm of rows, to F32 or straight to Q8A or Q8W.
+
+Up to REPEATED_ROWS rows every thread normalises all of them, to the same place and with the same bytes: what a thread
+reads after that it has written itself, so nobody has to wait. More rows are dealt out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, F32X16, Function, Module, Value
+from unsay.compiler.codegen.builder import F32, F32X16, I64, Function, Module, Value
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
     Output,
@@ -16,6 +20,9 @@ from unsay.compiler.codegen.kernels.vector import (
     tree_sum,
 )
 from unsay.isa.formats import DType
+
+REPEATED_ROWS = 2
+"""So few rows take less time than threads take to meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ def norm(module: Module, shape: Norm) -> str:
 
     def write(f: Function) -> None:
         out = Output(f["out"], shape.out_dtype, shape.capacity, shape.width)
-        begin, end = share(f, f["count"])
+        begin, end = _share_or_all(f)
         wanted = argument(f, "logit_rows") if shape.rows else None
         with f.loop("row", begin, end) as row:
             leave_if_interrupted(f)
@@ -55,6 +62,12 @@ def norm(module: Module, shape: Norm) -> str:
     pointers = ("out", "x", "gamma", *(("beta",) if shape.has_beta else ()))
     doc = f"out {shape.out_dtype.name} [T][{shape.width}] = {kind} norm of x f32 [T][{shape.width}]"
     return module.define(name.replace("+", "").replace("-", "m"), kernel_parameters(*pointers), write, doc)
+
+
+def _share_or_all(f: Function) -> tuple[Value, Value]:
+    begin, end = share(f, f["count"])
+    is_repeated = f["count"].compare("sle", REPEATED_ROWS)
+    return f.select(is_repeated, f.constant(I64, 0), begin), f.select(is_repeated, f["count"], end)
 
 
 def _mean(f: Function, shape: Norm, x: Value) -> Value:
