@@ -130,6 +130,8 @@ class Engine:
             if not machine.stop(request):
                 with self.scheduler.lock:
                     self._changed.notify_all()
+                    if self._stepper is None:
+                        machine.forget()
                 machine.stop(request)
             self.scheduler.remove(request)
 
@@ -270,6 +272,10 @@ class InterruptibleMachine:
             with self._busy:
                 pass
         return True
+
+    def forget(self) -> None:
+        """Nobody is about to run: a stop that came too early stops nothing."""
+        self._machine.executor.clear_interrupt()
 
     def close(self) -> None:
         """End the executor."""

@@ -171,7 +171,8 @@ class Runner:
         run = self._run
         if run is None:
             return False
-        self._halt()
+        if run.stream is not None:
+            self._halt()
         if get_ident() in self._engine.taking:
             run.must_stop = True
             if run.stream is not None:
