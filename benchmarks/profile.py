@@ -2,10 +2,11 @@
 
 Run: python -m benchmarks.profile [--model M] [--threads N] [--tokens 1,8,512] [--context C] [--json]
 
-The step is the one that is compiled, with a clock read (rdtsc) after each kernel and after each barrier, so the parts
-add up to the whole. `limit` is the share of a kernel's time that reading its bytes alone would take, at the bandwidth
-that the same number of threads read a buffer of the model's size with, measured in the same run. Up to 8 tokens are of
-as many sequences, each at the end of a context of C tokens; more are a prompt.
+The step is the one that is compiled, with a clock read (rdtsc) before and after each kernel, so the parts add up to the
+whole; between two kernels is a barrier, or nothing. `limit` is the share of a kernel's time that reading its bytes
+alone would take, at the bandwidth that as many threads sum a buffer of the model's size with (NumPy), measured in the
+same run; kernels that ask for memory ahead of its use can be above 1. Up to 8 tokens are of as many sequences, each at
+the end of a context of C tokens; more are a prompt.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ declare i64 @llvm.readcyclecounter()
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of kernel in a step. us: from a barrier to the next, busy_us of that a thread computes on average.
-    limit: share of `us` that reading num_bytes takes."""
+    """One kind of kernel in a step. us: from its start to the next kernel's; busy_us: of that a thread computes, on
+    average. limit: share of `us` that reading num_bytes takes."""
 
     kernel: str
     calls: int
@@ -70,7 +71,7 @@ class Kind:
 
 
 class Stamped:
-    """A step that notes the time. names: its kernels in order; times: [thread][0, then two for each kernel]."""
+    """A step that notes the time. names: its kernels in order."""
 
     def __init__(self, image: Image, num_threads: int) -> None:
         spec, target = image.manifest.spec, find_target(image.manifest.target)
@@ -94,21 +95,20 @@ class Stamped:
         return NativeExecutor(self._image, pages, self.num_threads)
 
     def times(self) -> NDArray[np.int64]:
-        """Cycles of the last run: [thread][kernel][from the barrier before to its end, from there to the next]."""
+        """Cycles of the last run: [thread][kernel][in it, from its end to the next]."""
         return np.diff(self._memory, axis=1).reshape(self.num_threads, len(self.names), 2)
 
 
 def _stamped(step: str) -> str:
-    """The text with the time noted before the first kernel, after each and after each barrier."""
-    places = iter(range(1, step.count("call void @") + step.count("call i1 @barrier") + 1))
-    firsts = iter([True])
+    """The text with the time noted before and after each kernel, and at the end."""
+    places = iter(range(2 * step.count("call void @") + 1))
     made: list[str] = []
     for line in step.splitlines():
-        is_kernel = line.startswith("  call void @")
-        if is_kernel and next(firsts, False):
-            made.append("  call void @stamp(i32 %thread, i64 0)")
+        is_noted = line.startswith("  call void @")
+        if is_noted or line.startswith("  ret i32 0"):
+            made.append(f"  call void @stamp(i32 %thread, i64 {next(places)})")
         made.append(line)
-        if is_kernel or "call i1 @barrier" in line:
+        if is_noted:
             made.append(f"  call void @stamp(i32 %thread, i64 {next(places)})")
     return "\n".join(made)
 
