@@ -151,7 +151,8 @@ class Branch:
         """Nobody needs this branch now: when the pool is full its pages may be taken, never its ids."""
         with self.tree.lock:
             if self.state is LIVE:
-                self._close_reservation()
+                if self.num_reserved:
+                    self._free_reservation()
                 self.state = PARKED
                 self.parked_at = next(self.tree.clock)
 

@@ -174,14 +174,14 @@ class Session:
         started = perf_counter()
         with self._lock:
             self._runner.settle()
-            index, carry = self._rollback_index(to, before)
-            target = self._place.answer_start + index
+            place = self._timeline.place
+            index, carry = self._rollback_index(place, to, before)
+            target = place.answer_start + index
             dropped = self._timeline.truncate(target)
             self._corrections.rollback(target, dropped, perf_counter() - started, carry)
             return index
 
-    def _rollback_index(self, to: int | None, before: str | None) -> tuple[int, str]:
-        place = self._place
+    def _rollback_index(self, place: Place, to: int | None, before: str | None) -> tuple[int, str]:
         if (to is None) == (before is None):
             raise RequestError("rollback takes one of to=<token index of the answer> and before=<text of the answer>")
         if before is not None:

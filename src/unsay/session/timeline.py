@@ -71,8 +71,10 @@ class Timeline:
 
     def settle(self) -> None:
         """Before a verb: the session is open, and its context ends at what was delivered."""
-        self.check_open()
-        if self._context is not None:
+        if not self._is_open:
+            self.check_open()
+        context = self._context
+        if context is not None and context.length > self.place.length:
             self.drop_ahead()
 
     @property
@@ -125,8 +127,9 @@ class Timeline:
 
     def truncate(self, target: int, verb: Verb = Verb.ROLLBACK) -> int:
         """Keep `target` tokens, as an entry; returns how many were dropped."""
-        self.enter_sampled()
         old = self.place
+        if old.length != self.history.current.place.length:
+            self.enter_sampled()
         place = Place(target, old.answer_start, old.has_turns)
         if self._journal is not None:
             self._journal.verb(verb, target, (), place)
