@@ -54,8 +54,7 @@ class Timeline:
         """The same place in a context and a history of its own."""
         self.enter_sampled()
         journal = self._journal and self._journal.fork(self.place.length)
-        context = self._at_entry() if self._context is None else self._context.fork()
-        return Timeline(context, self.place, History("fork", self.place), journal)
+        return Timeline(self.context.fork(), self.place, History("fork", self.place), journal)
 
     @property
     def context(self) -> Context:
