@@ -40,6 +40,15 @@ def test_every_access_of_a_step_is_inside(lowered: Lowered):
     assert result.status is Status.PROVED and re.match(r"\d+ kernels, \d+ accesses", result.detail)
 
 
+@pytest.mark.parametrize("only", ["append", "attend", "merge"])
+@pytest.mark.parametrize("kv_format", ["f32", "int8"])
+def test_so_is_every_access_to_keys_and_values_of_the_other_formats(kv_format: str, only: str):
+    spec = replace(SPEC, kv_format=kv_format)
+    lowered = lower(run_passes(build_graph(spec, tensor_types(spec), 48, 8)), spec, 48, 8)
+    result = attempt(lambda: prove_step(lowered.program, spec, UNIT, lowered.arena_bytes, LIMITS, None, only))
+    assert result.status is Status.PROVED, result
+
+
 @pytest.mark.parametrize(
     ("only", "old", "new", "says"),
     [

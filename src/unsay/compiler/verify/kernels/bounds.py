@@ -262,8 +262,12 @@ class _KernelWorld:
 
     def _in_page(self, machine: Machine, offset: Affine, room: Room) -> Affine:
         """The offset from the start of its page in this layer."""
-        pages = [symbol for symbol, factor in offset.terms if factor == room.page_bytes]
-        if len(pages) != 1 or not pages[0].name.startswith("page_tables"):
+        pages = [
+            symbol
+            for symbol, factor in offset.terms
+            if factor == room.page_bytes and symbol.name.startswith("page_tables")
+        ]
+        if len(pages) != 1:
             raise NotProvedError(Result(Status.REFUTED), f"{self.name}: pool[{offset}] is in no page")
         return offset - of(pages[0]) * room.page_bytes
 
