@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from unsay.benchmark.hardware import seconds_to_read
 
 _READS = 5
 
@@ -24,14 +23,4 @@ class MemoryReader:
         """Seconds that `count` tokens take at least, the best of a few readings for each; other verbs do nothing."""
         if verb != "decode":
             return {}
-        return {"seconds": arguments["count"] * min(_seconds_to_read(self._parts) for _ in range(_READS))}
-
-
-def _seconds_to_read(parts: list[NDArray[np.uint64]]) -> float:
-    threads = [threading.Thread(target=np.add.reduce, args=(part,)) for part in parts]
-    started = perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return perf_counter() - started
+        return {"seconds": arguments["count"] * min(seconds_to_read(self._parts) for _ in range(_READS))}

@@ -55,7 +55,7 @@ def read_bandwidth(num_threads: int, num_bytes: int = _SAMPLE_BYTES) -> float:
     """Bytes a second that sums over an array read; by default one far larger than any cache."""
     numbers = np.ones(num_bytes // 8, np.uint64)
     parts = np.array_split(numbers, num_threads)
-    return num_bytes / min(_seconds_to_read(parts) for _ in range(_REPEATS))
+    return num_bytes / min(seconds_to_read(parts) for _ in range(_REPEATS))
 
 
 def resident_bytes() -> int:
@@ -64,7 +64,8 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _seconds_to_read(parts: list[NDArray[np.uint64]]) -> float:
+def seconds_to_read(parts: list[NDArray[np.uint64]]) -> float:
+    """Seconds to read parts of memory, a thread for each."""
     threads = [threading.Thread(target=np.add.reduce, args=(part,)) for part in parts]
     started = perf_counter()
     for thread in threads:

@@ -219,7 +219,7 @@ class InterruptibleMachine:
     run it is forgotten, so the worst of a late one is a step run twice.
 
     Who stops a run keeps the interpreter until native code was left (Executor.stop): nobody needs to be woken up.
-    Where that takes long, or cannot be told, it waits for _busy, held from the announcement of a run to its end.
+    Where that cannot be told yet, it waits for _busy, held from the announcement of a run to its end.
     stopping: held by who stops. The thread whose run was stopped waits there, out of the way of the other, who would
     have to wait for the interpreter as well.
     """
