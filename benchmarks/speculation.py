@@ -1,26 +1,72 @@
-"""Decoding with and without guesses: the same tokens, and how many a second, in three kinds of text.
+"""Decoding with and without guesses: the same tokens, and how many a second, in four kinds of text.
 
-Run: python -m benchmarks.speculation [--model M] [--tokens N] [--threads N] [--json]        (a minute or two)
+Run: python -m benchmarks.speculation [--model M] [--tokens N] [--threads N] [--json]        (two minutes)
 
-copy: a passage that stands in the context twice is written a third time. corrected: an answer is rolled back to its
-beginning, a word is changed, and it goes on; what was taken back is there to guess from. free: an answer to a question.
+copied: a function is written again with a name changed. dropped: an answer is rolled back to its beginning, a word is
+put in, and it goes on; what was taken back is there to guess from. corrected: the same in chats. free: answers in
+chats. The texts of the first two are those of benchmarks.compare.
+
+steps: of the answer with guesses. fewest: steps if it were always known where to copy from, and how much, among all
+places where the last token stood before: no drafter that copies needs fewer. At the end, for each number of guesses
+(which says how many last tokens stood there before): how often so many were made, how many of all were right, and how
+often the first.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 
+from benchmarks.peers import texts
 from benchmarks.report import Report, parser
 from unsay import Model, Session, load
+from unsay.engine.drafter import MAX_GUESSES, Drafter
 
-_PASSAGE = (
-    "The keeper of the lighthouse wrote down every ship that passed, its colours, its heading and the hour. On quiet "
-    "nights he copied the list of the day before, since nothing new had come, and so the book grew thick with ships. "
+_QUESTIONS = (
+    "How does bread rise?",
+    "Explain what a hash table is and when to use one.",
+    "Write a Python function that reads a CSV file and returns the rows.",
+    "What should I pack for a week in the mountains?",
 )
-_QUESTION = "How does bread rise?"
 _REPEATS = 5
+_KEPT, _CORRECTION = 12, " simply"
+
+
+@dataclass
+class Guessed:
+    """What was guessed in one answer: (number of guesses, how many were right) of each step that had some."""
+
+    steps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    dropped: list[int] = field(default_factory=list[int])
+
+
+class _Recorded(Drafter):
+    """Notes what it proposed and what came of it."""
+
+    def __init__(self, history: list[int], dropped: Sequence[int], told: Guessed) -> None:
+        super().__init__(history, dropped)
+        self._told = told
+        told.dropped = list(dropped)
+
+    def propose(self, most: int) -> list[int]:
+        self._guesses = super().propose(most)
+        return self._guesses
+
+    def learn(self, num_right: int) -> None:
+        super().learn(num_right)
+        self._told.steps.append((len(self._guesses), num_right))
+
+
+@dataclass
+class Answer:
+    """One answer, and the seconds from its first token to its last."""
+
+    before: list[int]
+    ids: list[int]
+    seconds: float
+    guessed: Guessed
 
 
 def main() -> None:
@@ -31,55 +77,110 @@ def main() -> None:
     made.add_argument("--threads", type=int)
     args = made.parse_args()
     report = Report(args)
+    steps: list[tuple[int, int]] = []
     with (
         load(args.model, num_threads=args.threads, speculate=False) as plain,
         load(args.model, num_threads=args.threads) as guessing,
     ):
-        for name, begin in (("copy", _copy), ("corrected", _corrected), ("free", _free)):
-            _compare(report, name, begin, plain, guessing, args.tokens)
+        for name, begin in _TEXTS:
+            steps += _compare(report, name, begin, plain, guessing, args.tokens)
+    for count in sorted({count for count, _ in steps}):
+        right = [right for made, right in steps if made == count]
+        report.add(
+            f"{count} guesses", made=len(right), right=sum(right) / (count * len(right)),
+            first_right=sum(map(bool, right)) / len(right),
+        )  # fmt: skip
 
 
 def _compare(
     report: Report, name: str, begin: Callable[[Model, int], Session], plain: Model, guessing: Model, num_tokens: int
-) -> None:
+) -> list[tuple[int, int]]:
     runs = [(_run(begin, plain, num_tokens), _run(begin, guessing, num_tokens)) for _ in range(_REPEATS)]
-    assert all(without[0] == with_guesses[0] for without, with_guesses in runs), "guesses changed a token"
-    without, with_guesses = (statistics.median(run[way][1] for run in runs) for way in (0, 1))
+    assert all(without.ids == with_guesses.ids for without, with_guesses in runs), "guesses changed a token"
+    without, with_guesses = (statistics.median(run[way].seconds for run in runs) for way in (0, 1))
+    answer = runs[0][1]
     report.add(
         name, tokens=num_tokens, plain_per_s=num_tokens / without, guessing_per_s=num_tokens / with_guesses,
-        faster=without / with_guesses,
+        faster=without / with_guesses, steps=num_tokens - sum(right for _, right in answer.guessed.steps),
+        fewest=_fewest_steps(answer),
     )  # fmt: skip
+    return answer.guessed.steps
 
 
-def _run(begin: Callable[[Model, int], Session], model: Model, num_tokens: int) -> tuple[list[int], float]:
-    """The tokens, and the seconds from the first to the last of them."""
+def _run(begin: Callable[[Model, int], Session], model: Model, num_tokens: int) -> Answer:
     with begin(model, num_tokens) as session:
+        guessed = Guessed()
+        make = model.engine.drafter
+        if make([]) is not None:
+            model.engine.drafter = lambda history, dropped=(): _Recorded(history, dropped, guessed)
+        before = session.token_ids
         stream = session.stream(num_tokens + 1, ignore_eos=True)
         next(stream)
         started = perf_counter()
         for _ in stream:
             pass
-        return session.answer_ids, perf_counter() - started
+        seconds = perf_counter() - started
+        model.engine.drafter = make
+        return Answer(before, session.token_ids[len(before) :], seconds, guessed)
 
 
-def _copy(model: Model, num_tokens: int) -> Session:
+def _fewest_steps(answer: Answer) -> int:
+    """Each step goes as far as the best copy does, and one token further."""
+    text, place, count = [*answer.guessed.dropped, *answer.before, answer.ids[0]], 1, 0
+    while place < len(answer.ids):
+        wanted = answer.ids[place : place + MAX_GUESSES]
+        starts = [at for at in range(1, len(text)) if text[at - 1] == text[-1]]
+        taken = 1 + max((_num_equal(text[at:], wanted) for at in starts), default=0)
+        text += answer.ids[place : place + taken]
+        place += taken
+        count += 1
+    return count
+
+
+def _num_equal(a: list[int], b: list[int]) -> int:
+    return next(
+        (place for place, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), min(len(a), len(b))
+    )
+
+
+def _copied(model: Model, num_tokens: int) -> Session:
     session = model.session(temperature=0.0)
-    session.append(f"{_PASSAGE}\n\n{_PASSAGE}\n\n{_PASSAGE[:60]}")
+    session.append(texts.EDIT)
     return session
 
 
-def _corrected(model: Model, num_tokens: int) -> Session:
-    session = _free(model, num_tokens)
+def _dropped(model: Model, num_tokens: int) -> Session:
+    session = model.session(temperature=0.0)
+    session.append(texts.QUESTION)
+    return _correct(session, num_tokens)
+
+
+def _corrected(question: str) -> Callable[[Model, int], Session]:
+    return lambda model, num_tokens: _correct(_free(question)(model, num_tokens), num_tokens)
+
+
+def _free(question: str) -> Callable[[Model, int], Session]:
+    def begin(model: Model, num_tokens: int) -> Session:
+        session = model.session(temperature=0.0)
+        session.user(question)
+        return session
+
+    return begin
+
+
+def _correct(session: Session, num_tokens: int) -> Session:
     session.generate(num_tokens + 16, ignore_eos=True)
-    session.rollback(to=12)
-    session.inject(" simply")
+    session.rollback(to=_KEPT)
+    session.inject(_CORRECTION)
     return session
 
 
-def _free(model: Model, num_tokens: int) -> Session:
-    session = model.session(temperature=0.0)
-    session.user(_QUESTION)
-    return session
+_TEXTS = [
+    ("copied", _copied),
+    ("dropped", _dropped),
+    *[(f"corrected, {question}", _corrected(question)) for question in _QUESTIONS],
+    *[(f"free, {question}", _free(question)) for question in _QUESTIONS],
+]
 
 
 if __name__ == "__main__":

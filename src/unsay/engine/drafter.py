@@ -6,18 +6,26 @@
 The text is the context, and before it what a correction took back: an answer that goes on after one often says the same
 again. A guess costs a row of a step and changes nothing: it stands only where it equals the token that is chosen there
 (prompt lookup decoding, Saxena 2023; the equality is that of docs/numerics.md and of noise keyed by position).
+
+The more of the last tokens stood there before, the likelier the next one follows, and the one after it. So the number
+of guesses depends on the length of the match alone (docs/decisions/007), and an answer that leaves the text and comes
+back to it is followed at once.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 
+import numpy as np
+
+from unsay.core import Int32Array
+
 MAX_GUESSES = 7
-_FIRST_GUESSES = 2
-_MATCHES = (4, 3, 2)
-"""How many last tokens must have stood there before, the most first."""
-_LONGEST_PAUSE = 32
+_LONGEST = 5
+"""Tokens of a match that count."""
+_WRONG_IN_A_ROW = 8
+_PAUSE = 16
+"""Steps without guesses after that many that were all wrong: the text repeats itself in a way that does not help."""
 
 
 class Drafter:
@@ -25,48 +33,50 @@ class Drafter:
 
     def __init__(self, history: list[int], dropped: Sequence[int] = ()) -> None:
         self._history = history
-        self._text = array("i", dropped)
         self._num_read = 0
-        self._num_guesses = _FIRST_GUESSES
-        self._pause = 0
+        self._text: Int32Array = np.array([*range(-_LONGEST, 0), *dropped], np.int32)
+        self._size = self._text.size
         self._num_wrong = 0
+        self._pause = 0
 
     def propose(self, most: int) -> list[int]:
         """Up to `most` ids that may follow the history; often none."""
-        self._text.extend(self._history[self._num_read :])
-        self._num_read = len(self._history)
+        self._read()
         if self._pause or most <= 0:
             self._pause = max(0, self._pause - 1)
             return []
-        place = self._last_place()
-        return list(self._text[place : place + min(most, self._num_guesses)]) if place else []
+        text = self._text[: self._size]
+        places = np.flatnonzero(text[:-1] == text[-1]) + 1
+        if not places.size:
+            return []
+        matched, place = _longest_match(text, places)
+        count = min(2 * matched - 3, MAX_GUESSES) if matched > 1 else int((text[places] == text[place]).all())
+        return text[place : place + min(most, count)].tolist()
 
-    def learn(self, num_guessed: int, num_right: int) -> None:
-        """How many of the last guesses stood: more are made after good ones, and none for a while after bad ones."""
-        if num_right == num_guessed:
-            self._num_guesses = min(2 * self._num_guesses, MAX_GUESSES)
-        else:
-            self._num_guesses = max(num_right, 1)
-        self._num_wrong = self._num_wrong + 1 if num_right == 0 else 0
-        self._pause = min((1 << self._num_wrong) - 1, _LONGEST_PAUSE)
+    def learn(self, num_right: int) -> None:
+        """How many of the last guesses stood."""
+        self._num_wrong = 0 if num_right else self._num_wrong + 1
+        if self._num_wrong == _WRONG_IN_A_ROW:
+            self._num_wrong, self._pause = 0, _PAUSE
 
-    def _last_place(self) -> int:
-        """Where in the text what followed the same last tokens begins; 0 if they are new."""
-        for count in _MATCHES:
-            place = _find_last(self._text, count)
-            if place:
-                return place
-        return 0
+    def _read(self) -> None:
+        """Add what is new in the history to the text."""
+        new = self._history[self._num_read :]
+        end = self._size + len(new)
+        if end > self._text.size:
+            self._text = np.concatenate([self._text[: self._size], np.empty(end, np.int32)])
+        self._text[self._size : end] = new
+        self._size, self._num_read = end, len(self._history)
 
 
-def _find_last(text: array[int], count: int) -> int:
-    """The place behind the last earlier occurrence of the last `count` ids; 0 for none."""
-    size = text.itemsize
-    data = text.tobytes()
-    key = data[-count * size :]
-    end = len(data) - size
-    while (at := data.rfind(key, 0, end)) % size:
-        if at < 0:
-            return 0
-        end = at + len(key) - 1
-    return at // size + count
+def _longest_match(text: Int32Array, places: np.ndarray) -> tuple[int, int]:
+    """How many last tokens of the text stood before the latest of the places where most did, and that place.
+
+    places: where what followed the last token begins, ascending. The text begins with as many ids that no token has.
+    """
+    for matched in range(1, _LONGEST):
+        longer = places[text[places - 1 - matched] == text[-1 - matched]]
+        if not longer.size:
+            return matched, int(places[-1])
+        places = longer
+    return _LONGEST, int(places[-1])

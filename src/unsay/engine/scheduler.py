@@ -109,7 +109,7 @@ class Scheduler:
             self._end(request, ModelFileError(_NOT_FINITE.format(len(request.history))))
             return []
         if request.drafter is not None and share.guesses:
-            request.drafter.learn(len(share.guesses), len(choices) - 1)
+            request.drafter.learn(len(choices) - 1)
         events = self._accept(request, choices)
         request.context.commit(share.num_tokens + max(0, len(events) - 1))
         request.num_computed += share.size
