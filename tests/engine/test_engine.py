@@ -117,17 +117,17 @@ def test_withdrawing_one_request_leaves_the_other_its_answer(model: Model) -> No
 def test_withdraw_in_the_middle_of_a_step_stops_it_and_it_is_run_again_without(model: Model) -> None:
     gone, stays = request_for(model, prompt(1)), request_for(model, prompt(2))
     entered, lanes = threading.Event(), []
-    run = model.engine.machine._machine.executor.run
+    run = model.engine.machine.executor.run
 
     def blocking_run(batch: Batch):
         lanes.append([lane.request_id for lane in batch.lanes])
         if not entered.is_set():
             entered.set()
-            while not model.engine.machine._machine.executor.is_interrupted:  # type: ignore[attr-defined]
+            while not model.engine.machine.executor.is_interrupted:  # type: ignore[attr-defined]
                 time.sleep(0.001)
         return run(batch)
 
-    model.engine.machine._machine.executor.run = blocking_run  # type: ignore[method-assign]
+    model.engine.machine.executor.run = blocking_run  # type: ignore[method-assign]
     model.engine.submit(gone)
     model.engine.submit(stays)
     reader = threading.Thread(target=model.engine.next_event, args=(stays,))
@@ -143,14 +143,14 @@ def test_withdraw_in_the_middle_of_a_step_stops_it_and_it_is_run_again_without(m
 
 
 def test_a_waiting_reader_sleeps(model: Model) -> None:
-    run = model.engine.machine._machine.executor.run
+    run = model.engine.machine.executor.run
     release = threading.Event()
 
     def held_run(batch: Batch):
         release.wait(10)
         return run(batch)
 
-    model.engine.machine._machine.executor.run = held_run  # type: ignore[method-assign]
+    model.engine.machine.executor.run = held_run  # type: ignore[method-assign]
     threads = [threading.Thread(target=generate, args=(model, prompt(n))) for n in range(3)]
     for thread in threads:
         thread.start()
@@ -168,11 +168,11 @@ def test_an_executor_that_fails_tells_its_reader_and_the_engine_lives_on(model: 
     def broken_run(batch: Batch):
         raise AssertionError("broken on purpose")
 
-    run = model.engine.machine._machine.executor.run
-    model.engine.machine._machine.executor.run = broken_run  # type: ignore[method-assign]
+    run = model.engine.machine.executor.run
+    model.engine.machine.executor.run = broken_run  # type: ignore[method-assign]
     with pytest.raises(AssertionError, match="on purpose"):
         generate(model, prompt(1))
-    model.engine.machine._machine.executor.run = run  # type: ignore[method-assign]
+    model.engine.machine.executor.run = run  # type: ignore[method-assign]
     assert generate(model, prompt(1)) == fresh_run(model, prompt(1), 12, PARAMS)
 
 

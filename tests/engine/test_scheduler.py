@@ -32,10 +32,8 @@ class Bench:
 
     def step(self, token_id: int = 7) -> list[tuple[int, int]]:
         """Run one step in which every lane draws `token_id`; returns (request id, tokens computed)."""
-        if not self.scheduler.select():
-            return []
-        done = [(request.id, share.num_tokens) for request, share in self.scheduler.in_flight]
         batch = self.scheduler.next_batch()
+        done = [(request.id, share.num_tokens) for request, share in self.scheduler.in_flight.items()]
         self.scheduler.commit(batch, [Choice(token_id, -1.0)] * len(batch.lanes))
         return done
 
@@ -107,15 +105,14 @@ def test_the_last_position_of_the_context_is_used_and_none_beyond(bench: Bench) 
 
 def test_an_interrupted_step_leaves_no_trace(bench: Bench) -> None:
     request = bench.request(list(range(10, 14)))
-    bench.scheduler.select()
-    bench.scheduler.commit(bench.scheduler.next_batch(), None)
+    batch = bench.scheduler.next_batch()
+    bench.scheduler.commit(batch, None)
     assert (request.context.branch.length, len(request.context.pending), len(request.events)) == (0, 4, 0)
     assert bench.step() == [(request.id, 4)]
 
 
 def test_a_withdrawn_request_gets_nothing_of_a_step_that_ran(bench: Bench) -> None:
     gone, other = bench.request([10]), bench.request([11])
-    bench.scheduler.select()
     batch = bench.scheduler.next_batch()
     gone.is_withdrawn = True
     events = bench.scheduler.commit(batch, [Choice(3, -1.0), Choice(4, -1.0)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import pytest
 
 import unsay
 from tests.exactness.runs import Outcome, run_alone, run_together
-from unsay import Model
+from unsay import Model, SamplingParams
+from unsay.engine.request import Request
 from unsay.errors import TargetError
 from unsay.isa.targets import TARGETS
 from unsay.runtime.cpu import check_target, probe
+from unsay.vm.context import Context
 
 CHUNKS = (1, 7, 16, 512)
 NUM_THREADS = (1, 2)
@@ -131,3 +135,21 @@ def smollm2_expected(smollm2: Path) -> Iterator[tuple[list[list[int]], list[Outc
     with load(smollm2, num_threads=1) as model:
         sequences = make_sequences(model, 8, 120)
         yield sequences, [run_alone(model, ids) for ids in sequences]
+
+
+def test_pages_of_a_request_stopped_in_a_step_serve_others_at_once(tiny_variant_path: Path) -> None:
+    """Nobody waits for machine code on its way out of a step: no row of it may turn up in pages given back."""
+    params = SamplingParams(max_tokens=1)
+    with load(tiny_variant_path, num_threads=2) as model, load(tiny_variant_path, num_threads=1) as quiet:
+        for round_number, ids in enumerate(make_sequences(model, 24, 430)):
+            context = Context(model.tree.root(salt=b"stopped"))
+            context.append([*reversed(ids)] * 2)
+            request = Request(context, params, list(context.pending), 2 * len(ids), frozenset(), 1)
+            model.engine.submit(request)
+            reader = threading.Thread(target=model.engine.next_event, args=(request,))
+            reader.start()
+            time.sleep(round_number * 2e-4)
+            model.engine.withdraw(request)
+            context.release()
+            np.testing.assert_array_equal(model.logits(ids), quiet.logits(ids))
+            reader.join(30)

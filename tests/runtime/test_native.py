@@ -125,29 +125,6 @@ def test_an_interrupt_stops_a_run_in_progress(native: NativeExecutor) -> None:
     assert stopped.is_set()
 
 
-def test_a_stop_returns_when_native_code_was_left(native: NativeExecutor) -> None:
-    ids = (np.arange(384, dtype=np.int32) * 7) % 60
-    results: list[bool] = []
-    for _ in range(20):
-        native.clear_interrupt()
-        thread = threading.Thread(target=lambda: results.append(native.run(one_sequence(ids, 0, 384)) is None))
-        thread.start()
-        while not native._pool._state.busy:  # pyright: ignore[reportPrivateUsage]
-            time.sleep(0)
-        assert native.stop()
-        assert not native._pool._state.busy  # pyright: ignore[reportPrivateUsage]
-        thread.join()
-    assert any(results), "all runs were over before they could be stopped"
-
-
-def test_a_stop_does_not_wait_for_a_run_that_has_not_begun(native: NativeExecutor) -> None:
-    native.expect(True)
-    assert not native.stop()
-    native.expect(False)
-    assert native.stop()
-    assert native.run(one_sequence(np.arange(20, dtype=np.int32), 0, 20)) is None
-
-
 def test_an_idle_executor_uses_no_cpu(native: NativeExecutor) -> None:
     native.run(one_sequence(np.arange(8, dtype=np.int32), 0, 8))
     time.sleep(0.1)

@@ -76,7 +76,7 @@ def test_a_handler_stops_the_session_of_another_thread_too(model: Model, chat: S
             other.rollback(to=0)
 
 
-@pytest.mark.parametrize("place", ["run", "rest", "announce"])
+@pytest.mark.parametrize("place", ["scheduler.next_batch", "machine.run", "sampler.sample", "scheduler.commit"])
 def test_a_keyboard_interrupt_in_a_step_leaves_the_model_to_others(
     model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -84,7 +84,8 @@ def test_a_keyboard_interrupt_in_a_step_leaves_the_model_to_others(
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(model.engine.machine, place, interrupted)
+    owner, method = place.split(".")
+    monkeypatch.setattr(getattr(model.engine, owner), method, interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(chat.stream(max_tokens=9))
     reader = threading.Thread(target=lambda: list(model.generate([5, 6, 7], SamplingParams(max_tokens=3))))

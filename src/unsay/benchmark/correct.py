@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter, sleep
 
@@ -39,15 +40,18 @@ class CorrectResult:
     """Figures for contexts of `context` tokens.
 
     stop_*: from the call of interrupt() in another thread to its return, when the session is free again: in the
-    middle of decoding, and in the first third of reading the last 512 tokens of a prompt. injected and computed: tokens
-    put in by each correction, and tokens computed until the first new one was there, the most of all samples. load:
-    processes that wanted to run during the last minute of measuring; beyond about one, the times are those of a busy
-    machine.
+    middle of decoding, and in the first third of reading the last 512 tokens of a prompt. ended_*: from the same call
+    until the stopped loop had ended in its own thread, which has to get the processor for it. injected and computed:
+    tokens put in by each correction, and tokens computed until the first new one was there, the most of all samples.
+    load: processes that wanted to run during the last minute of measuring; beyond about one, the times are those of a
+    busy machine.
     """
 
     context: int
     stop_decode: Timing
     stop_prefill: Timing
+    ended_decode: Timing
+    ended_prefill: Timing
     rollback: Timing
     fork: Timing
     inject_to_token: Timing
@@ -59,15 +63,18 @@ class CorrectResult:
 def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
     """Measure `samples` corrections of each kind on a context of `context` tokens."""
     with computed(model, context, _ANSWER_TOKENS, temperature=0.0) as session:
-        stop_decode = _stops_in_decode(session, samples)
+        stop_decode, ended_decode = _stops_in_decode(session, samples)
         rollback = _rollbacks(session, samples * _CALLS_PER_SAMPLE)
         fork = _forks(session, samples * _CALLS_PER_SAMPLE)
         first_token = _injections(session, samples)
+    stop_prefill, ended_prefill = _stops_in_prefill(model, context, samples)
     corrections = first_token[1]
     return CorrectResult(
         context=context,
         stop_decode=stop_decode,
-        stop_prefill=_stops_in_prefill(model, context, samples),
+        stop_prefill=stop_prefill,
+        ended_decode=ended_decode,
+        ended_prefill=ended_prefill,
         rollback=rollback,
         fork=fork,
         inject_to_token=first_token[0],
@@ -77,32 +84,47 @@ def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
     )
 
 
-def _stops_in_decode(session: Session, samples: int) -> Timing:
+def _stops_in_decode(session: Session, samples: int) -> tuple[Timing, Timing]:
     """Each at a random moment of the time that the third and fourth token of an answer take."""
     token_s = _mean_token(session)
     draws = random.Random(1)
-    return timing([_stop(session, (2 + 2 * draws.random()) * token_s) for _ in range(samples)])
+    return _timings([_stop(session, (2 + 2 * draws.random()) * token_s) for _ in range(samples)])
 
 
-def _stops_in_prefill(model: Model, context: int, samples: int) -> Timing:
+def _stops_in_prefill(model: Model, context: int, samples: int) -> tuple[Timing, Timing]:
     """Each at a random moment of the first third of the time that the last tokens of the prompt take: all layers do
     the same, and the sooner the stop, the more samples."""
     with prompt(model, context, _UNREAD_TOKENS, temperature=0.0) as unread:
         whole_s = _prefill_seconds(unread)
         draws = random.Random(2)
-        return timing([_stop_fork(unread, whole_s * (0.03 + 0.3 * draws.random())) for _ in range(samples)])
+        return _timings([_stop_fork(unread, whole_s * (0.03 + 0.3 * draws.random())) for _ in range(samples)])
 
 
-def _stop_fork(unread: Session, after_s: float) -> float:
+def _timings(pairs: Sequence[tuple[float, float]]) -> tuple[Timing, Timing]:
+    first, second = zip(*pairs, strict=True)
+    return timing(list(first)), timing(list(second))
+
+
+def _stop_fork(unread: Session, after_s: float) -> tuple[float, float]:
     """In a fork of its own, so that the prompt stays unread."""
     with unread.fork() as session:
         return _stop(session, after_s)
 
 
-def _stop(session: Session, after_s: float) -> float:
-    """Seconds that interrupt() took, `after_s` into an answer; what the answer added is taken back."""
+def _stop(session: Session, after_s: float) -> tuple[float, float]:
+    """Seconds from interrupt(), `after_s` into an answer, to its return and to the end of the stopped loop.
+
+    What the answer added is taken back.
+    """
     num_before = len(session.answer_ids)
-    reader = threading.Thread(target=session.generate, args=(10**6,))
+    ended = 0.0
+
+    def read() -> None:
+        nonlocal ended
+        session.generate(10**6)
+        ended = perf_counter()
+
+    reader = threading.Thread(target=read)
     reader.start()
     sleep(after_s)
     while True:
@@ -113,7 +135,7 @@ def _stop(session: Session, after_s: float) -> float:
         if not reader.is_alive():
             break
     session.rollback(to=num_before)
-    return seconds
+    return seconds, ended - started
 
 
 def _rollbacks(session: Session, samples: int) -> Timing:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numpy as np
 
-from unsay.core import PAGE_TOKENS, Batch, Float32Array, TokenEvent
+from unsay.core import PAGE_TOKENS, Float32Array, TokenEvent
 from unsay.engine.drafter import Drafter
 from unsay.engine.request import Request
 from unsay.engine.sampler import Sampler
@@ -38,7 +38,7 @@ class Engine:
         self.scheduler = Scheduler(executor.max_tokens, executor.max_rows, executor.spec.context_length)
         self.sampler = Sampler(executor.scan)
         self._changed = threading.Condition(self.scheduler.lock)
-        self.machine = InterruptibleMachine(executor)
+        self.machine = Machine(executor)
         self._stepper: int | None = None
         self.taking: set[int] = set()
         self._is_closed = False
@@ -54,9 +54,9 @@ class Engine:
         """Stop what runs and end the executor's threads; requests end with RequestError. Idempotent."""
         self._check_outside()
         self._is_closed = True
-        self.machine.halt()
+        self.machine.executor.interrupt()
         with self._exclusively(even_closed=True):
-            self.machine.close()
+            self.machine.executor.close()
 
     def drafter(self, history: list[int], dropped: Sequence[int] = ()) -> Drafter | None:
         """Where a request may get guesses from; see `Drafter`."""
@@ -88,8 +88,7 @@ class Engine:
                         continue
                     self._check_open()
                     self._stepper = threading.get_ident()
-                if self._prepare():
-                    self.step()
+                self.step()
             finally:
                 self._let_go()
 
@@ -116,24 +115,21 @@ class Engine:
     def give_up(self, request: Request) -> None:
         """Let a request end when its reader looks next. Waits for nothing; until then its context may be in use."""
         request.is_withdrawn = True
-        self.machine.halt()
+        self.machine.executor.interrupt()
 
     def withdraw(self, request: Request) -> None:
-        """Take a request out, in the middle of a step if need be; when this returns nothing touches its context.
+        """Take a request out, in the middle of a step if need be; when this returns its context is the caller's.
 
-        A step it had a part in is given up for all, and run again without it. The machine is told before anything else:
-        a thread that wakes up to interrupt finds its code cold, and takes as long for what follows as the stop itself.
+        Nobody is waited for. Machine code on its way out may still write behind the context's length, in pages reserved
+        for that: rows nobody reads, and a page finds another owner only through who steps next. What the step made for
+        the request is dropped; if it was stopped, the others in it have it run again.
         """
-        machine = self.machine
-        with machine.stopping:
+        with self.scheduler.lock:
             request.is_withdrawn = True
-            if not machine.stop(request):
-                with self.scheduler.lock:
-                    self._changed.notify_all()
-                    if self._stepper is None:
-                        machine.forget()
-                machine.stop(request)
-            self.scheduler.remove(request)
+            if self.scheduler.remove(request):
+                self.machine.executor.interrupt()
+            else:
+                self._changed.notify_all()
 
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens.
@@ -155,15 +151,10 @@ class Engine:
         context.branch.reserve(num_tokens)
         batch = make_batch([Share(context, num_tokens, 0 if num_before else num_tokens)])
         while (logits := self.machine.run(batch)) is None:
-            pass
+            self.machine.executor.clear_interrupt()
         logits = logits.copy()
         context.commit(num_tokens)
         return logits
-
-    def _prepare(self) -> bool:
-        """Choose who runs and say so in one go, so that `withdraw` finds a request either waiting or running."""
-        with self.scheduler.lock:
-            return self.machine.announce(self.scheduler.select())
 
     @contextmanager
     def _exclusively(self, even_closed: bool = False) -> Generator[None]:
@@ -189,11 +180,12 @@ class Engine:
             raise RequestError("the model is closed: load() it again")
 
     def _let_go(self) -> None:
-        """Let others step, if this thread was; wherever a KeyboardInterrupt came."""
+        """Let others step, if this thread was, wherever a KeyboardInterrupt came; what stopped this step is over."""
         if not self.is_stepping_here:
             return
         with self.scheduler.lock:
-            self.machine.rest()
+            self.scheduler.in_flight = {}
+            self.machine.executor.clear_interrupt()
             self._stepper = None
             self._changed.notify_all()
 
@@ -210,73 +202,3 @@ def _reuse_prefix(context: Context, token_ids: list[int]) -> None:
     context.branch = found
     context.pending[:] = token_ids[found.length :]
     old.release()
-
-
-class InterruptibleMachine:
-    """vm.machine.Machine, with the knowledge of whose tokens it is computing.
-
-    An interrupt is meant for a run that computes for one request. A run it reaches gives nothing to anybody; after each
-    run it is forgotten, so the worst of a late one is a step run twice.
-
-    Who stops a run keeps the interpreter until native code was left (Executor.stop): nobody needs to be woken up.
-    Where that cannot be told yet, it waits for _busy, held from the announcement of a run to its end.
-    stopping: held by who stops. The thread whose run was stopped waits there, out of the way of the other, who would
-    have to wait for the interpreter as well.
-    """
-
-    def __init__(self, executor: Executor) -> None:
-        self._machine = Machine(executor)
-        self._requests: tuple[Request, ...] = ()
-        self._thread = 0
-        self._busy = threading.RLock()
-        self.stopping = threading.RLock()
-        self.halt = executor.interrupt
-        self._stop = executor.stop
-
-    def announce(self, requests: tuple[Request, ...]) -> bool:
-        """The next run is this thread's and computes for these; whether there are any."""
-        if requests:
-            self._busy.acquire()
-            self._machine.executor.expect(True)
-            self._thread = threading.get_ident()
-            self._requests = requests
-        return bool(requests)
-
-    def run(self, batch: Batch) -> Float32Array | None:
-        """Logits [R, V], or None if a request in it was withdrawn."""
-        try:
-            logits = self._machine.run(batch)
-        finally:
-            self.rest()
-        if logits is None:
-            with self.stopping:
-                pass
-        return logits
-
-    def rest(self) -> None:
-        """Nothing runs for anybody. Only the thread that runs calls it."""
-        executor = self._machine.executor
-        executor.clear_interrupt()
-        executor.expect(False)
-        self._requests = ()
-        with suppress(RuntimeError):  # not held: nothing was announced
-            self._busy.release()
-
-    def stop(self, request: Request) -> bool:
-        """Stop the run that computes for this request; False if there is none. Another thread's has ended on return."""
-        if request not in self._requests:
-            return False
-        if self._thread == threading.get_ident():
-            self.halt()
-        elif not self._stop():
-            with self._busy:
-                pass
-        return True
-
-    def forget(self) -> None:
-        """Nobody is about to run: a stop that came too early stops nothing."""
-        self._machine.executor.clear_interrupt()
-
-    def close(self) -> None:
-        """End the executor."""
-        self._machine.executor.close()

@@ -56,7 +56,7 @@ class Scheduler:
         self.max_rows = max_rows
         self.context_length = context_length
         self.requests: list[Request] = []
-        self.in_flight: list[tuple[Request, Share]] = []
+        self.in_flight: dict[Request, Share] = {}
         self._turns = itertools.count(1)
 
     def add(self, request: Request) -> None:
@@ -65,39 +65,34 @@ class Scheduler:
         with self.lock:
             self.requests.append(request)
 
-    def remove(self, request: Request) -> None:
-        """Take it out; nothing happens if it is out already."""
+    def remove(self, request: Request) -> bool:
+        """Take it out, and say whether the step in flight computes for it; nothing happens if it is out already."""
         with self.lock:
             if request in self.requests:
                 self.requests.remove(request)
+            return request in self.in_flight
 
-    def select(self) -> tuple[Request, ...]:
-        """Choose who takes part in the next step and reserve the pages; () if there is nothing to do.
+    def next_batch(self) -> Batch:
+        """Choose who takes part in the next step, reserve the pages and write it as arrays; empty if nobody waits.
 
         A request for which no pages are left ends with OutOfPagesError; the others go on.
         """
         with self.lock:
             reserved = [(request, self._reserve(request, share)) for request, share in self._candidates()]
-            self.in_flight = [(request, share) for request, share in reserved if share is not None]
-            return tuple(request for request, _ in self.in_flight)
-
-    def next_batch(self) -> Batch:
-        """The step in flight as arrays."""
-        with self.lock:
-            shares = [share for _, share in self.in_flight]
-            lanes = [request.lanes(share.guesses) for request, share in self.in_flight if share.num_rows]
-            return make_batch(shares, list(itertools.chain.from_iterable(lanes)))
+            self.in_flight = {request: share for request, share in reserved if share is not None}
+            lanes = [request.lanes(share.guesses) for request, share in self.in_flight.items() if share.num_rows]
+            return make_batch([*self.in_flight.values()], list(itertools.chain.from_iterable(lanes)))
 
     def commit(self, batch: Batch, choices: Sequence[Choice | None] | None) -> list[TokenEvent]:
         """Move the lengths and hand every chosen token to its request; nothing at all if the step was interrupted."""
         with self.lock:
-            in_flight, self.in_flight = self.in_flight, []
+            in_flight, self.in_flight = self.in_flight, {}
             if choices is None:
                 return []
             assert len(choices) == len(batch.lanes), (len(choices), len(batch.lanes))
             chosen = iter(choices)
-            rows = [list(itertools.islice(chosen, share.num_rows)) for _, share in in_flight]
-            events = [self._advance(*pair, taken) for pair, taken in zip(in_flight, rows, strict=True)]
+            rows = [list(itertools.islice(chosen, share.num_rows)) for share in in_flight.values()]
+            events = [self._advance(*pair, taken) for pair, taken in zip(in_flight.items(), rows, strict=True)]
             return list(itertools.chain.from_iterable(events))
 
     def _advance(self, request: Request, share: Share, rows: Sequence[Choice | None]) -> list[TokenEvent]:
@@ -187,7 +182,7 @@ def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
 
 def _page_tables(contexts: Sequence[Context]) -> Int32Array:
     tables = [context.branch.page_table() for context in contexts]
-    rows = np.full((len(tables), max(map(len, tables))), -1, np.int32)
+    rows = np.full((len(tables), max(map(len, tables), default=0)), -1, np.int32)
     for row, table in zip(rows, tables, strict=True):
         row[: len(table)] = table
     return rows

@@ -38,9 +38,7 @@ class PoolState(ctypes.Structure):
     """What the native `run`, `worker` and `close` share: zeroed by the owner, 64-byte aligned, alive until all left.
 
     generation moves once per step (and at close), done counts workers that finished it; sleepers and waiting count
-    who is asleep on each; closing sends workers home. busy: 2 where the owner says that a run will follow, 1 in it,
-    0 from its last instruction on, when nothing of the step is touched any more; leavers counts who is asleep on it.
-    interrupt: the word that StepArgs.interrupt points at.
+    who is asleep on each; closing sends workers home. interrupt: the word that StepArgs.interrupt points at.
     """
 
     _fields_ = (
@@ -53,9 +51,6 @@ class PoolState(ctypes.Structure):
         ("done", ctypes.c_int32),
         ("waiting", ctypes.c_int32),
         ("pad2", ctypes.c_uint8 * 56),
-        ("busy", ctypes.c_int32),
-        ("leavers", ctypes.c_int32),
-        ("pad3", ctypes.c_uint8 * 56),
         ("interrupt", ctypes.c_int32),
-        ("pad4", ctypes.c_uint8 * 60),
+        ("pad3", ctypes.c_uint8 * 60),
     )

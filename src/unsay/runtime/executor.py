@@ -53,17 +53,6 @@ class Executor(Protocol):
         """Forget an interrupt; called by the engine once it has acted on it."""
         ...
 
-    def expect(self, is_expected: bool) -> None:
-        """The engine says that a run will follow, or will not after all."""
-        ...
-
-    def stop(self) -> bool:
-        """Interrupt, and wait for a run in progress to end; False where that needs the thread that it is of.
-
-        The caller keeps the interpreter meanwhile, so that other thread does not get it.
-        """
-        ...
-
     def close(self) -> None:
         """End worker threads and unmap memory; idempotent."""
         ...
@@ -82,14 +71,6 @@ class InterpretedRuns:
     def clear_interrupt(self) -> None:
         """Forget an interrupt."""
         self.is_interrupted = False
-
-    def expect(self, is_expected: bool) -> None:
-        """Nothing to prepare."""
-
-    def stop(self) -> bool:
-        """Interrupt; only the thread that computes knows when it has ended."""
-        self.interrupt()
-        return False
 
     def close(self) -> None:
         """Nothing to end: memory goes with the object."""

@@ -42,7 +42,6 @@ class NativeExecutor:
         self.scan = NativeScan(image.code, manifest.entry, self.spec.vocab_size)
         self._close = weakref.finalize(self, self._pool.close)
         self.interrupt, self.clear_interrupt = self._pool.interrupt, self._pool.clear_interrupt
-        self.expect, self.stop = self._pool.expect, self._pool.stop
         self._args = StepArgs(
             persistent=image.weights.ctypes.data,
             arena=self._arena.ctypes.data,

@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import threading
+from functools import partial
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from unsay.isa.abi import PoolState, StepArgs
 _VOID_POOL_INDEX = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
 _INT_POOL_ARGS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 _VOID_POOL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_VOID_POOL_KEEPING_GIL = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_EXPECTED = 2
 
 
 class WorkerPool:
     """`num_threads` threads for steps, of which the caller of `run` is one. Not re-entrant.
 
+    interrupt: make the run in progress, or else the next one, stop between two tiles. clear_interrupt: forget that.
+    They are one C call each, for who interrupts runs cold (session.run.Runner.interrupt).
     A forked child has no workers of its parent: the pool starts new ones at the child's first step.
     """
 
@@ -34,8 +35,12 @@ class WorkerPool:
         base = _address(code)
         self._worker = _VOID_POOL_INDEX(base + entry["worker"])
         self._run = _INT_POOL_ARGS(base + entry["run"])
-        self._leave = _VOID_POOL_KEEPING_GIL(base + entry["leave"])
         self._close = _VOID_POOL(base + entry["close"])
+        self._memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._state = PoolState.from_buffer(self._memory)
+        self._state_address = ctypes.addressof(self._state)
+        self.interrupt = partial(setattr, self._state, "interrupt", 1)
+        self.clear_interrupt = partial(setattr, self._state, "interrupt", 0)
         self._threads: list[threading.Thread] = []
         self._start()
 
@@ -47,30 +52,6 @@ class WorkerPool:
         args.num_threads = self.num_threads
         args.interrupt = self._state_address + PoolState.interrupt.offset
         return self._run(self._state_address, ctypes.addressof(args)) == 0
-
-    def expect(self, is_expected: bool) -> None:
-        """A run will follow, or will not after all."""
-        self._state.busy = _EXPECTED if is_expected else 0
-
-    def interrupt(self) -> None:
-        """Make the run in progress (or else the next one) stop between two tiles."""
-        self._state.interrupt = 1
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt."""
-        self._state.interrupt = 0
-
-    def stop(self) -> bool:
-        """Interrupt, and wait for the run in progress to be out of native code; False if one is still to begin.
-
-        The interpreter is kept meanwhile: the thread whose run it is stays out, and so nobody has to wake it up.
-        """
-        state = self._state
-        state.interrupt = 1
-        if state.busy == _EXPECTED:
-            return False
-        self._leave(self._state_address)
-        return True
 
     def close(self) -> None:
         """End the workers; idempotent."""
@@ -87,9 +68,7 @@ class WorkerPool:
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
-        self._state = PoolState.from_buffer(self._memory)
-        self._state_address = ctypes.addressof(self._state)
+        ctypes.memset(self._state_address, 0, ctypes.sizeof(PoolState))
         self._threads = [
             threading.Thread(target=self._live, args=(index,), name=f"unsay-{index}", daemon=True)
             for index in range(1, self.num_threads)

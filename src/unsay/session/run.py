@@ -55,7 +55,6 @@ class Runner:
         self._timeline = timeline
         self._corrections = corrections
         self._run: Run | None = None
-        self._halt = engine.machine.halt
 
     # What the verbs ask
 
@@ -162,17 +161,13 @@ class Runner:
     def interrupt(self) -> bool:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
-        The lock is held from the first look to the end: a reader that wakes from the stopped step first waits for it,
-        and finds that its run is over. Where it came as a signal handler into a stream of its own thread it cannot wait
-        for what that thread holds: then the session is free when its loop has ended.
-        A step evicts the interpreter from the caches: a call costs 5 to 10 us here, so there are few, and the word that
-        ends the step is set before anything else.
+        Where it came as a signal handler into a stream of its own thread it cannot wait for what that thread holds:
+        then the session is free when its loop has ended.
+        A step evicts the interpreter from the caches: a call costs 5 to 10 us here, so there are few.
         """
         run = self._run
         if run is None:
             return False
-        if run.stream is not None:
-            self._halt()
         if get_ident() in self._engine.taking:
             run.must_stop = True
             if run.stream is not None:

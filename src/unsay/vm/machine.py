@@ -38,8 +38,8 @@ class Machine:
         self._weights = np.empty(0, np.uint8) if weights is None else weights
 
     def run(self, batch: Batch) -> Float32Array | None:
-        """Run the linked model over a batch: logits [R, V], valid until the next run; None if interrupted."""
-        return self.executor.run(batch)
+        """Run the linked model over a batch: logits [R, V], valid until the next run; None if interrupted or empty."""
+        return self.executor.run(batch) if len(batch.token_ids) else None
 
     def execute(
         self,

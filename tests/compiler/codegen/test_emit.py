@@ -94,7 +94,7 @@ def test_each_target_uses_its_own_instruction_and_calls_nothing_outside(target: 
 def test_code_of_every_target_links_with_its_entries(target: Target) -> None:
     step = product()
     code = emit(step.program, step.spec, target.name, **LIMITS)
-    assert set(code.entry) == {"step", "run", "worker", "leave", "close", "survey", "race"}
+    assert set(code.entry) == {"step", "run", "worker", "close", "survey", "race"}
     assert all(0 <= offset < len(code.blob) for offset in code.entry.values())
 
 

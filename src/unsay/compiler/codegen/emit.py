@@ -42,7 +42,7 @@ from unsay.isa.targets import find_target
 _WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
 _ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
 
-ENTRIES = ("step", "run", "worker", "leave", "close", "survey", "race")
+ENTRIES = ("step", "run", "worker", "close", "survey", "race")
 
 
 def emit(

@@ -24,14 +24,8 @@ from unsay.isa.abi import PoolState, StepArgs
 BARRIER_SPINS = 1500
 """Tries before a thread sleeps at a barrier: about 30 us."""
 
-STOP_SPINS = 10_000
-"""The same once the step is to stop: the one waited for makes way for who stops it, but not for long."""
-
 IDLE_SPINS = 1500
 """Tries before a worker without a step parks."""
-
-LEAVE_SPINS = 1
-"""Tries before who stops a run sleeps until it has ended: its threads may need this core."""
 
 _PARTS = {
     "await_change": """
@@ -118,9 +112,7 @@ publish:
   call void @wake(ptr %phase, ptr %sleepers)
   ret i1 %stop
 wait:
-  %stopping = call i1 @interrupted(ptr %args)
-  %spins = select i1 %stopping, i32 {stop_spins}, i32 {barrier_spins}
-  %now = call i32 @await_change(ptr %phase, ptr %sleepers, i32 %old, i32 %spins)
+  %now = call i32 @await_change(ptr %phase, ptr %sleepers, i32 %old, i32 {barrier_spins})
   %told = icmp slt i32 %now, 0
   ret i1 %told
 }""",
@@ -136,9 +128,6 @@ entry:
   %sleepers = getelementptr i8, ptr %pool, i64 {pool_sleepers}
   %done = getelementptr i8, ptr %pool, i64 {pool_done}
   %waiting = getelementptr i8, ptr %pool, i64 {pool_waiting}
-  %busy = getelementptr i8, ptr %pool, i64 {pool_busy}
-  %leavers = getelementptr i8, ptr %pool, i64 {pool_leavers}
-  store atomic i32 1, ptr %busy monotonic, align 4
   store ptr %args, ptr %pool.args
   store atomic i32 0, ptr %done monotonic, align 4
   %alone = icmp eq i32 %workers, 0
@@ -158,24 +147,7 @@ wait:
   %now = call i32 @await_change(ptr %done, ptr %waiting, i32 %finished, i32 {barrier_spins})
   br label %check
 leave:
-  store atomic i32 0, ptr %busy seq_cst, align 4
-  call void @wake(ptr %busy, ptr %leavers)
   ret i32 %result
-}""",
-    "leave": """
-; come back when no run is in progress: the one there is was told to stop
-define void @leave(ptr %pool) #0 {
-entry:
-  %busy = getelementptr i8, ptr %pool, i64 {pool_busy}
-  %leavers = getelementptr i8, ptr %pool, i64 {pool_leavers}
-  %now = load atomic i32, ptr %busy acquire, align 4
-  %is.busy = icmp eq i32 %now, 1
-  br i1 %is.busy, label %wait, label %done
-wait:
-  %left = call i32 @await_change(ptr %busy, ptr %leavers, i32 1, i32 {leave_spins})
-  br label %done
-done:
-  ret void
 }""",
     "worker": """
 ; the life of thread %index of the pool: a step each time the generation moves, until the pool closes
@@ -238,6 +210,4 @@ def _numbers() -> dict[str, int]:
         **pool,
         "barrier_spins": BARRIER_SPINS,
         "idle_spins": IDLE_SPINS,
-        "stop_spins": STOP_SPINS,
-        "leave_spins": LEAVE_SPINS,
     }
