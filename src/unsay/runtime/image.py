@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,5 +40,10 @@ def load_image(files: ImageFiles) -> Image:
 
 
 def _map(path: Path, protection: int) -> mmap.mmap:
+    """Mapped, and read from the disk in huge pages if it is not in memory yet."""
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=protection)
+        mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=protection)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    return mapped
