@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,7 +55,23 @@ def test_importing_unsay_imports_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_a_warm_start_imports_neither_the_compiler_nor_llvm() -> None:
-    code = "import sys, unsay.model, unsay.runtime.native; print([m for m in sys.modules if 'llvmlite' in m])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+FIRST_TOKEN = """
+import sys, unsay
+with unsay.load(sys.argv[1]) as model:
+    chat = model.session(temperature=0.0)
+    chat.user("pandas")
+    next(chat.stream())
+print(*sys.modules)
+"""
+NOT_TO_START = {
+    "llvmlite", "z3", "tokenizers", "rich", "sqlite3", "asyncio", "ssl", "importlib.metadata", "unicodedata",
+    "unsay.compiler.passes", "unsay.compiler.pipeline", "unsay.compiler.pack", "unsay.session.letters",
+    "unsay.runtime.reference",
+}  # fmt: skip
+
+
+def test_a_warm_start_to_the_first_token_imports_what_it_needs_alone(tiny_path: Path) -> None:
+    unsay.load(tiny_path).close()
+    command = [sys.executable, "-c", FIRST_TOKEN, str(tiny_path)]
+    imported = {*subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
+    assert "unsay.runtime.native" in imported and not NOT_TO_START & imported

@@ -5,7 +5,7 @@ An image is a directory of the cache, written whole and renamed into place:
     manifest.json   this module's Manifest
     program.avm     the AVM program (isa.program)
     code.bin        position-independent machine code for one target, entry points in the manifest; runs as mapped
-    tokenizer.json  the text side (session.tokenizer reads it)
+    vocabulary.bin  the text side (vocabulary.py)
     verified.json   what was proved of each pass that made the program (compiler.verify.validate)
 
 The packed weights lie in a file of their own, shared by the images of all targets.
@@ -20,7 +20,7 @@ from pathlib import Path
 from unsay.errors import CacheError
 from unsay.isa.kv import KV_FORMATS, KvLayout
 
-IMAGE_VERSION = 2
+IMAGE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,6 @@ class VocabSpec:
     add_bos: bool
     chat_template: str | None
     end_ids: tuple[int, ...] = ()
-
-    def to_json(self) -> str:
-        """Text of tokenizer.json."""
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> VocabSpec:
-        """Read tokenizer.json."""
-        fields = json.loads(text)
-        fields.update({name: tuple(fields[name]) for name in ("tokens", "token_types", "merges", "end_ids")})
-        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +136,9 @@ class ImageFiles:
         return self.directory / "code.bin"
 
     @property
-    def tokenizer(self) -> Path:
-        """tokenizer.json"""
-        return self.directory / "tokenizer.json"
+    def vocabulary(self) -> Path:
+        """vocabulary.bin"""
+        return self.directory / "vocabulary.bin"
 
     @property
     def verified(self) -> Path:

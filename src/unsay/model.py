@@ -14,7 +14,7 @@ from unsay.engine.engine import Engine
 from unsay.engine.request import Request
 from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError
-from unsay.image import ImageFiles, ModelSpec, VocabSpec
+from unsay.image import ImageFiles, ModelSpec
 from unsay.isa.kv import AUTO, check_kv_format
 from unsay.kv.pages import PagePool
 from unsay.kv.tree import KvTree
@@ -27,6 +27,7 @@ from unsay.session.timeline import Timeline
 from unsay.session.tokenizer import Tokenizer
 from unsay.session.turns import Turns
 from unsay.vm.context import Context
+from unsay.vocabulary import Vocabulary, open_vocabulary, vocabulary
 
 if TYPE_CHECKING:
     from unsay.core import Progress
@@ -94,7 +95,7 @@ def open_image(
 
     image = load_image(files)
     spec = image.manifest.spec
-    vocab = VocabSpec.from_json(files.tokenizer.read_text(encoding="utf-8"))
+    vocab = open_vocabulary(files.vocabulary)
     threads = min(usable_cores(), image.manifest.max_threads) if num_threads is None else num_threads
     num_tokens = _POOL_CONTEXTS * spec.context_length if kv_tokens is None else kv_tokens
     pool = PagePool(spec.kv_layout.page_bytes, -(-num_tokens // PAGE_TOKENS))
@@ -105,7 +106,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a model file or Hugging Face directory, which may hold nothing else."""
     from unsay.compiler.frontend.source import open_text_side
 
-    return Tokenizer(open_text_side(Path(_checked_path(path))))
+    return Tokenizer(vocabulary(open_text_side(Path(_checked_path(path)))))
 
 
 def _as_list(token_ids: Iterable[object]) -> list[object]:
@@ -125,7 +126,7 @@ def _check_text_side(source: Path) -> None:
     """Refuse a vocabulary or template that cannot be used before anything is compiled for it."""
     from unsay.compiler.frontend.source import open_text_side
 
-    vocab = open_text_side(source)
+    vocab = vocabulary(open_text_side(source))
     Tokenizer(vocab)
     ChatTemplate(vocab)
 
@@ -159,7 +160,7 @@ def _make_executor(name: str, image: Image, pool: PagePool, num_threads: int) ->
 class Model:
     """Close it, or use it in a `with` block. Any number of threads may use one."""
 
-    def __init__(self, executor: Executor, tree: KvTree, vocab: VocabSpec, *, speculate: bool = True) -> None:
+    def __init__(self, executor: Executor, tree: KvTree, vocab: Vocabulary, *, speculate: bool = True) -> None:
         self.tokenizer = Tokenizer(vocab)
         self.tree = tree
         self.engine = Engine(executor, speculate=speculate)

@@ -22,9 +22,10 @@ from unsay.compiler.limits import LIMITS
 from unsay.compiler.passes.pipeline import PIPELINE, Pass
 from unsay.compiler.pipeline import load, to_graph
 from unsay.errors import ModelFileError, ModelNotFoundError, PassError, TargetError, UnsupportedError
-from unsay.image import ImageFiles, Manifest, VocabSpec
+from unsay.image import ImageFiles, Manifest
 from unsay.isa.program import Program
 from unsay.runtime import native
+from unsay.vocabulary import vocabulary_bytes
 
 TARGET = "avx2"
 
@@ -70,7 +71,7 @@ def test_an_image_of_every_variant_is_complete(tiny_variant_path: Path, empty_ca
     assert (files.cache_root / manifest.weights).stat().st_size == manifest.weights_bytes
     assert max(manifest.entry.values()) < files.code.stat().st_size
     assert len(Program.from_bytes(files.program.read_bytes())) > 0
-    assert VocabSpec.from_json(files.tokenizer.read_text()) == vocab_spec(open_gguf(tiny_variant_path))
+    assert files.vocabulary.read_bytes() == vocabulary_bytes(vocab_spec(open_gguf(tiny_variant_path)))
     proofs = json.loads(files.verified.read_text())
     assert [(proof["name"], proof["status"]) for proof in proofs] == [(step.name, "proved") for step in PIPELINE]
     assert files.cache_root == empty_cache and leftovers(empty_cache) == []

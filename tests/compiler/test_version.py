@@ -18,7 +18,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(version, "_PACKAGE", tmp_path / "unsay")
     (tmp_path / "unsay" / "compiler" / "passes").mkdir(parents=True)
     (tmp_path / "unsay" / "compiler" / "passes" / "fold.py").write_text("a = 1\n")
-    (tmp_path / "unsay" / "image.py").write_text("")
+    for name in ("image.py", "vocabulary.py"):
+        (tmp_path / "unsay" / name).write_text("")
     yield tmp_path / "unsay" / "compiler"
     compiler_version.cache_clear()
 
@@ -31,7 +32,7 @@ def named() -> str:
 
 def test_the_sources_are_those_of_the_compiler() -> None:
     names = {Path(path).name for path in source_files()}
-    assert names >= {"compile.py", "gguf.py", "formats.py", "image.py", "llama.py", "version.py"}
+    assert names >= {"compile.py", "gguf.py", "formats.py", "image.py", "llama.py", "version.py", "vocabulary.py"}
     assert names.isdisjoint({"engine.py", "session.py"})
 
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.session.vocabularies import tiny_spec
+from tests.session.vocabularies import tiny_words
 from tests.work import num_lines
 from unsay.session.detokenizer import Detokenizer
 from unsay.session.tokenizer import Tokenizer
 
 LINES_PER_CHARACTER = 50
-TOKENIZER = Tokenizer(tiny_spec())
+TOKENIZER = Tokenizer(tiny_words())
 BYTES = {TOKENIZER.token_bytes(token_id): token_id for token_id in range(4, 260)}
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.session.vocabularies import tiny_spec
 from unsay.errors import UnsupportedError
-from unsay.session.special import CONTROL, MAX_NAME_CHARACTERS, MAX_SPECIAL, SpecialNames, special_ids
+from unsay.session.special import SpecialNames
+from unsay.vocabulary import CONTROL, MAX_NAME_CHARACTERS, MAX_SPECIAL, special_ids
 
 NAMES = st.sets(st.text("<|^-]ab", min_size=1, max_size=4), max_size=6)
 

@@ -9,17 +9,17 @@ from unsay.errors import RequestError
 from unsay.image import VocabSpec
 from unsay.session.text import Diff, answer_text, diff_of, find_before
 from unsay.session.tokenizer import Tokenizer
+from unsay.vocabulary import vocabulary
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     tokens, types, merges = tiny_vocabulary(0)
-    return Tokenizer(
-        VocabSpec(
-            kind="gpt2", pre="smollm", tokens=tuple(tokens), token_types=tuple(types), merges=tuple(merges),
-            bos_id=None, eos_id=2, eot_id=None, unk_id=None, pad_id=None, add_bos=False, chat_template=None,
-        )
+    spec = VocabSpec(
+        kind="gpt2", pre="smollm", tokens=tuple(tokens), token_types=tuple(types), merges=tuple(merges),
+        bos_id=None, eos_id=2, eot_id=None, unk_id=None, pad_id=None, add_bos=False, chat_template=None,
     )  # fmt: skip
+    return Tokenizer(vocabulary(spec))
 
 
 def test_the_first_occurrence_counts(tokenizer: Tokenizer) -> None:

@@ -10,19 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.session import bpe_oracle
-from tests.session.vocabularies import tiny_spec
+from tests.session.vocabularies import tiny_spec, tiny_words
 from unsay.compiler.frontend.describe import vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.errors import ModelFileError, RequestError, UnsupportedError
-from unsay.session.tokenizer import KINDS, Tokenizer
+from unsay.session.tokenizer import Tokenizer
+from unsay.session.words import KINDS
+from unsay.vocabulary import vocabulary
 
-TOKENIZERS = {pre: Tokenizer(tiny_spec(pre=pre)) for pre in KINDS}
+TOKENIZERS = {pre: Tokenizer(tiny_words(pre=pre)) for pre in KINDS}
 TINY = TOKENIZERS["smollm"]
 
 
 @pytest.fixture(scope="module")
 def smollm2_tokenizer(smollm2: Path) -> Tokenizer:
-    return Tokenizer(vocab_spec(open_gguf(smollm2)))
+    return Tokenizer(vocabulary(vocab_spec(open_gguf(smollm2))))
 
 
 @given(st.text())
@@ -72,7 +74,7 @@ def test_words_run_over_span_ends_but_control_tokens_do_not() -> None:
 
 
 def test_bos_is_added_once_and_only_where_the_model_wants_it() -> None:
-    wants = Tokenizer(tiny_spec(add_bos=True))
+    wants = Tokenizer(tiny_words(add_bos=True))
     assert wants.with_bos([7]) == [1, 7]
     assert wants.with_bos([1, 7]) == [1, 7]
     assert wants.with_bos([]) == [1]
@@ -81,7 +83,7 @@ def test_bos_is_added_once_and_only_where_the_model_wants_it() -> None:
 
 def test_end_of_turn_ids_are_those_of_the_file_and_those_known_by_name() -> None:
     assert TINY.eos_ids == {0, 2}
-    assert Tokenizer(tiny_spec(eot_id=3)).eos_ids == {0, 2, 3}
+    assert Tokenizer(tiny_words(eot_id=3)).eos_ids == {0, 2, 3}
 
 
 @pytest.mark.parametrize("text", ["ab\ud800", "\udfff", "\ud83dx"])
@@ -111,9 +113,9 @@ def test_an_id_beyond_the_vocabulary_is_refused(token_id: int) -> None:
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match=r"'deepseek-llm'.*gpt-2, smollm, llama-bpe, qwen2"):
-        Tokenizer(tiny_spec(pre="deepseek-llm"))
+        Tokenizer(tiny_words(pre="deepseek-llm"))
     with pytest.raises(UnsupportedError, match=r"'llama'.*gpt2"):
-        Tokenizer(tiny_spec(kind="llama"))
+        Tokenizer(tiny_words(kind="llama"))
 
 
 @pytest.mark.parametrize(
@@ -129,14 +131,14 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
 )
 def test_merges_that_do_not_fit_the_vocabulary_are_an_error_of_the_file(merges: tuple[str, ...], named: str) -> None:
     with pytest.raises(ModelFileError, match=named) as raised:
-        Tokenizer(tiny_spec(merges=merges))
+        Tokenizer(tiny_words(merges=merges))
     assert len(str(raised.value)) < 200
 
 
 def test_a_token_named_twice_is_an_error_of_the_file() -> None:
     spec = tiny_spec()
     with pytest.raises(ModelFileError, match="twice"):
-        Tokenizer(tiny_spec(tokens=(*spec.tokens, "he"), token_types=(*spec.token_types, 1)))
+        Tokenizer(tiny_words(tokens=(*spec.tokens, "he"), token_types=(*spec.token_types, 1)))
 
 
 def test_digits_are_cut_as_each_kind_says() -> None:
@@ -146,15 +148,15 @@ def test_digits_are_cut_as_each_kind_says() -> None:
         "token_types": (*spec.token_types, 1, 1),
         "merges": (*spec.merges, "1 2", "12 3"),
     }
-    counts = {pre: len(Tokenizer(tiny_spec(pre=pre, **longer)).encode("123123")) for pre in KINDS}
+    counts = {pre: len(Tokenizer(tiny_words(pre=pre, **longer)).encode("123123")) for pre in KINDS}
     assert counts == {"gpt-2": 2, "smollm": 6, "llama-bpe": 2, "qwen2": 6}
 
 
 def test_ignore_merges_takes_a_whole_word_that_no_merge_makes() -> None:
     spec = tiny_spec()
     word = {"tokens": (*spec.tokens, "hello"), "token_types": (*spec.token_types, 1)}
-    assert len(Tokenizer(tiny_spec(pre="llama-bpe", **word)).encode("hello")) == 1
-    assert len(Tokenizer(tiny_spec(pre="gpt-2", **word)).encode("hello")) > 1
+    assert len(Tokenizer(tiny_words(pre="llama-bpe", **word)).encode("hello")) == 1
+    assert len(Tokenizer(tiny_words(pre="gpt-2", **word)).encode("hello")) > 1
 
 
 def test_threads_share_one_tokenizer() -> None:

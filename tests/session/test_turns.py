@@ -13,6 +13,7 @@ from unsay.errors import TemplateError
 from unsay.session.template import ChatTemplate
 from unsay.session.tokenizer import Tokenizer
 from unsay.session.turns import Turns
+from unsay.vocabulary import vocabulary
 
 TEMPLATES = {
     "plain": (None, "user: a\n\nassistant:", "\n\nuser: b\n\nassistant:"),
@@ -32,7 +33,7 @@ TEMPLATES = {
 
 
 def turns_of(directory: Path, template: str | None) -> Turns:
-    vocab = vocab_spec(open_gguf(write_tiny_gguf(directory / "tiny.gguf", chat_template=template)))
+    vocab = vocabulary(vocab_spec(open_gguf(write_tiny_gguf(directory / "tiny.gguf", chat_template=template))))
     return Turns(ChatTemplate(vocab), Tokenizer(vocab), None)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.tiny import CHAT_TEMPLATE, tiny_vocabulary
 from unsay.image import VocabSpec
+from unsay.vocabulary import Vocabulary, vocabulary
 
 
 def tiny_spec(**changes: object) -> VocabSpec:
@@ -26,3 +27,8 @@ def tiny_spec(**changes: object) -> VocabSpec:
         chat_template=CHAT_TEMPLATE,
     )
     return replace(spec, **changes)  # type: ignore[arg-type]
+
+
+def tiny_words(**changes: object) -> Vocabulary:
+    """The same, ready to be used."""
+    return vocabulary(tiny_spec(**changes))

@@ -19,7 +19,7 @@ from unsay.errors import UnsayError
 if TYPE_CHECKING:
     from unsay.hub import KnownModel
 
-_PACKAGES = ("numpy", "llvmlite", "tokenizers", "minijinja", "rich", "z3-solver")
+_PACKAGES = ("numpy", "llvmlite", "minijinja", "rich", "z3-solver")
 _NAME_WIDTH = 18
 _DISK_BYTES = 400_000_000
 """A model file, its archive while it is unpacked, and the packed weights."""

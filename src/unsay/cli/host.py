@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from unsay.cli.output import progress_bars
 from unsay.cores import usable_cores
 from unsay.errors import RequestError
-from unsay.image import VocabSpec
 from unsay.kv.pages import PagePool
 from unsay.kv.tree import KvTree
 from unsay.vm.machine import Machine
@@ -76,6 +75,7 @@ def _linked(args: argparse.Namespace) -> Host:
     from unsay.default_target import check_runs_here, default_target
     from unsay.runtime.image import load_image
     from unsay.session.tokenizer import Tokenizer
+    from unsay.vocabulary import open_vocabulary
 
     if args.target is not None:
         check_runs_here(args.target)
@@ -86,5 +86,5 @@ def _linked(args: argparse.Namespace) -> Host:
     pool = PagePool(image.manifest.spec.kv_layout.page_bytes, _NUM_PAGES)
     module, name = _EXECUTORS[args.executor]
     executor = getattr(importlib.import_module(module), name)(image, pool.memory, args.threads or usable_cores())
-    vocab = VocabSpec.from_json(files.tokenizer.read_text(encoding="utf-8"))
-    return Host(Machine(executor, image.weights), KvTree(pool), Tokenizer(vocab))
+    tokenizer = Tokenizer(open_vocabulary(files.vocabulary))
+    return Host(Machine(executor, image.weights), KvTree(pool), tokenizer)

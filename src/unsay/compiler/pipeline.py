@@ -27,6 +27,7 @@ from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
 from unsay.isa.kv import AUTO
+from unsay.vocabulary import vocabulary_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code, proofs: Sequen
         "manifest.json": manifest.to_json().encode(),
         "program.avm": lowered.program.to_bytes(),
         "code.bin": code.blob,
-        "tokenizer.json": loaded.vocab.to_json().encode(),
+        "vocabulary.bin": vocabulary_bytes(loaded.vocab),
         "verified.json": proofs_to_json(proofs).encode(),
     }
     return store_image(job.cache_root, job.work, job.image_key, contents)

@@ -16,7 +16,7 @@ from unsay.cachedir import cache_root
 from unsay.compiler.cache import remembered_digest
 
 _PACKAGE = Path(__file__).parent.parent
-_SOURCES = ("compiler", "isa", "image.py")
+_SOURCES = ("compiler", "isa", "image.py", "vocabulary.py")
 """What decides the bytes of an image, under src/unsay."""
 
 

@@ -1,39 +1,9 @@
-"""Names of special tokens, and where they are in a text."""
+"""Names of special tokens in a text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from itertools import compress, count
-
-from unsay.errors import UnsupportedError
-from unsay.image import VocabSpec
-
-CONTROL, USER_DEFINED = 3, 4
-"""Token types of a model file."""
-
-MAX_SPECIAL = 1 << 13
-MAX_NAME_CHARACTERS = 256
-"""Llama 3 has 256 special tokens, names have 30 characters."""
-
-
-def special_ids(spec: VocabSpec) -> dict[str, int]:
-    """The special tokens by name; UnsupportedError if they are more or longer than any model's."""
-    chosen = [i for i in places(spec.token_types, (CONTROL, USER_DEFINED)) if spec.tokens[i]]
-    if len(chosen) > MAX_SPECIAL:
-        raise UnsupportedError(f"the vocabulary has {len(chosen)} special tokens; at most {MAX_SPECIAL} are supported")
-    ids = {spec.tokens[index]: index for index in chosen}
-    longest = max(map(len, ids), default=0)
-    if longest > MAX_NAME_CHARACTERS:
-        raise UnsupportedError(
-            f"a special token of the vocabulary has {longest} characters; at most {MAX_NAME_CHARACTERS} are supported"
-        )
-    return ids
-
-
-def places(types: Sequence[int], kinds: tuple[int, ...]) -> list[int]:
-    """Ids of the tokens of these types, in order."""
-    return list(compress(count(), map(kinds.__contains__, types)))
+from collections.abc import Collection
 
 
 class SpecialNames:

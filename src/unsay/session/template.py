@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from unsay.errors import RequestError, TemplateError
-from unsay.image import VocabSpec
-from unsay.session.special import SpecialNames, special_ids
+from unsay.session.special import SpecialNames
 from unsay.session.template_program import compiled, reason, render
 from unsay.session.tokenizer import check_text
+from unsay.vocabulary import Vocabulary
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
@@ -53,16 +53,17 @@ Message = Mapping[str, object]
 class ChatTemplate:
     """Used by one thread at a time (a lock sees to it). Raises TemplateError if the template does not compile."""
 
-    def __init__(self, spec: VocabSpec) -> None:
-        source = PLAIN_TEMPLATE if spec.chat_template is None else spec.chat_template
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        head = vocabulary.head
+        source = PLAIN_TEMPLATE if head.chat_template is None else head.chat_template
         size = len(source.encode("utf-8", errors="replace"))
         if size > MAX_TEMPLATE_BYTES:
             raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
-        self._is_plain = spec.chat_template is None
-        self._special = SpecialNames(special_ids(spec))
+        self._is_plain = head.chat_template is None
+        self._special = SpecialNames(head.special)
         self._constants = {
-            "bos_token": _token_text(spec, spec.bos_id),
-            "eos_token": _token_text(spec, spec.eos_id),
+            "bos_token": _token_text(vocabulary, head.bos_id),
+            "eos_token": _token_text(vocabulary, head.eos_id),
             "tools": None,
             "documents": None,
         }
@@ -192,5 +193,5 @@ def _is_tame(source: str) -> bool:
     )
 
 
-def _token_text(spec: VocabSpec, token_id: int | None) -> str:
-    return "" if token_id is None else spec.tokens[token_id]
+def _token_text(vocabulary: Vocabulary, token_id: int | None) -> str:
+    return "" if token_id is None else vocabulary.token_bytes(token_id).decode(errors="replace")

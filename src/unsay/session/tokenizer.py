@@ -1,26 +1,20 @@
 """Text to token ids and back, from the vocabulary in the model file.
 
-Byte-level BPE: text is cut into words by a regex that depends on the model (`pre`), the bytes of each word are written
-in a 256-character alphabet (GPT-2's bytes_to_unicode), and pairs are merged in rank order. The merging is done by the
-`tokenizers` library. Control tokens never enter it: they are found by `encode` itself, and only where it is told to,
-so no text of a user can become one.
+Byte-level BPE: text is cut into words by a regex that depends on the model (words.py), and in each word the tokens of
+its bytes are merged in pairs, those of the lowest rank first. Control tokens never enter it: they are found by `encode`
+itself, and only where it is told to, so no text of a user can become one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
 
-from tokenizers import Regex, models, normalizers, pre_tokenizers
-from tokenizers import Tokenizer as Bpe
-
-from unsay.errors import ModelFileError, RequestError, UnsupportedError
-from unsay.image import VocabSpec
-from unsay.session.special import CONTROL, SpecialNames, places, special_ids
-
-_WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3_WORD = _WORD % r"\p{N}{1,3}"
-_QWEN2_WORD = _WORD % r"\p{N}"
+from unsay.errors import RequestError
+from unsay.session.special import SpecialNames
+from unsay.session.words import WordCutter, kind_of
+from unsay.vocabulary import NONE, Vocabulary
 
 _ENDS_A_TURN = frozenset(
     ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<EOT>")
@@ -30,61 +24,49 @@ _ENDS_A_TURN = frozenset(
 _KEPT_BYTES = range(0xDC80, 0xDD00)
 """What Python's "surrogateescape" keeps the bytes 0x80 to 0xff of an input as that is not UTF-8."""
 
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How one `pre` cuts text into words. word: regex of a word, None for GPT-2's own."""
-
-    word: str | None = None
-    single_digits: bool = False
-    nfc: bool = False
-    ignore_merges: bool = False
-
-
-KINDS: dict[str, Kind] = {
-    "gpt-2": Kind(),
-    "smollm": Kind(single_digits=True),
-    "llama-bpe": Kind(word=_LLAMA3_WORD, ignore_merges=True),
-    "qwen2": Kind(word=_QWEN2_WORD, nfc=True),
-}
+_NUM_KEPT_WORDS, _LONGEST_KEPT = 1 << 15, 32
+"""Words whose ids are remembered, and their most characters."""
 
 
 class Tokenizer:
-    """Immutable once made, so any number of threads may use one.
+    """Any number of threads may use one.
 
     A byte the vocabulary has no token for is dropped, as by the model's other tokenizers (SmolLM2 lacks a few
-    control characters and two lead bytes of unassigned planes). Raises UnsupportedError for a kind not in KINDS,
-    ModelFileError for a vocabulary that contradicts itself.
+    control characters and two lead bytes of unassigned planes). Raises UnsupportedError for a kind not in words.KINDS.
     """
 
-    def __init__(self, spec: VocabSpec) -> None:
-        self._spec = spec
-        self._special_ids = special_ids(spec)
-        self._special_names = SpecialNames(self._special_ids)
-        self._control_ids = frozenset(places(spec.token_types, (CONTROL,)))
-        self._bpe = _build_bpe(spec, _kind_of(spec), self._special_ids)
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        head = vocabulary.head
+        kind = kind_of(head.kind, head.pre)
+        self._vocabulary, self._head = vocabulary, head
+        self._special_names = SpecialNames(head.special)
+        self._control_ids = frozenset(head.control)
+        self._takes_whole_words = kind.whole_words
+        self._cut = WordCutter(kind).cut
+        self._remembered = lru_cache(_NUM_KEPT_WORDS)(self._word_ids)
 
     @property
     def vocab_size(self) -> int:
         """V: number of token ids."""
-        return len(self._spec.tokens)
+        return len(self._vocabulary)
 
     @property
     def bos_id(self) -> int | None:
         """Token that starts a text, None if the file names none; `add_bos` says whether it is wanted."""
-        return self._spec.bos_id
+        return self._head.bos_id
 
     @property
     def add_bos(self) -> bool:
         """Whether a context of this model starts with BOS."""
-        return self._spec.add_bos and self._spec.bos_id is not None
+        return self._head.add_bos and self._head.bos_id is not None
 
     @property
     def eos_ids(self) -> frozenset[int]:
         """Ids that end an answer: the file's EOS and EOT, and control tokens known to be one."""
-        named = {self._special_ids[token] for token in _ENDS_A_TURN if token in self._special_ids}
-        stated = {i for i in (self._spec.eos_id, self._spec.eot_id) if i is not None}
-        return frozenset(named | stated | set(self._spec.end_ids))
+        special = self._head.special
+        named = {special[token] for token in _ENDS_A_TURN if token in special}
+        stated = {i for i in (self._head.eos_id, self._head.eot_id) if i is not None}
+        return frozenset(named | stated | set(self._head.end_ids))
 
     @property
     def control_ids(self) -> frozenset[int]:
@@ -108,13 +90,13 @@ class Tokenizer:
             plain.append(pieces[0])
             for name, following in zip(pieces[1::2], pieces[2::2], strict=True):
                 token_ids += self._encode_plain("".join(plain))
-                token_ids.append(self._special_ids[name])
+                token_ids.append(self._head.special[name])
                 plain = [following]
         return token_ids + self._encode_plain("".join(plain))
 
     def with_bos(self, token_ids: Sequence[int]) -> list[int]:
         """The ids as a context of their own: BOS in front if the model wants one and it is not there yet."""
-        bos = self._spec.bos_id
+        bos = self._head.bos_id
         if not self.add_bos or bos is None or (token_ids and token_ids[0] == bos):
             return list(token_ids)
         return [bos, *token_ids]
@@ -125,63 +107,54 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for: a control token's are its name. Raises RequestError beyond the vocabulary."""
-        if not 0 <= token_id < len(self._spec.tokens):
+        if not 0 <= token_id < self.vocab_size:
             raise RequestError(f"token id {token_id} is not in the vocabulary, which has 0..{self.vocab_size - 1}")
-        token = self._spec.tokens[token_id]
-        if token in self._special_ids:
-            return token.encode()
-        return b"".join(_BYTE_OF.get(character) or character.encode() for character in token)
+        return self._vocabulary.token_bytes(token_id)
 
     def _encode_plain(self, text: str) -> list[int]:
-        if not text:
-            return []
-        return self._bpe.encode(text, add_special_tokens=False).ids
+        token_ids: list[int] = []
+        for word in self._cut(text):
+            token_ids += self._remembered(word) if len(word) <= _LONGEST_KEPT else self._word_ids(word)
+        return token_ids
+
+    def _word_ids(self, word: str) -> list[int]:
+        data = word.encode()
+        if self._takes_whole_words and (whole := self._vocabulary.word(data)) is not None:
+            return [whole]
+        return merged(self._vocabulary, self._vocabulary.single(data))
 
 
-def _kind_of(spec: VocabSpec) -> Kind:
-    if spec.kind != "gpt2":
-        raise UnsupportedError(f"tokenizer model {spec.kind!r} is not supported; supported: 'gpt2' (byte-level BPE)")
-    if spec.pre not in KINDS:
-        raise UnsupportedError(f"tokenizer kind (pre) {spec.pre!r} is not supported; supported: {', '.join(KINDS)}")
-    return KINDS[spec.pre]
+def merged(vocabulary: Vocabulary, tokens: list[int]) -> list[int]:
+    """The tokens of a word's bytes, merged until no neighbours merge: the lowest rank first, the leftmost of equals.
 
+    Each token lies where its first byte lay; a place it has swallowed holds -1. Time: O(n log n).
+    """
+    before = list(range(-1, len(tokens) - 1))
+    after = list(range(1, len(tokens) + 1))
 
-def _build_bpe(spec: VocabSpec, kind: Kind, special_ids: dict[str, int]) -> Bpe:
-    ids = dict(zip(spec.tokens, range(len(spec.tokens)), strict=True))
-    if len(ids) != len(spec.tokens):
-        raise ModelFileError(f"the vocabulary names {len(spec.tokens) - len(ids)} tokens twice")
-    for name in special_ids:
-        del ids[name]
-    pairs = _pairs(spec.merges)
-    try:
-        bpe = Bpe(models.BPE(ids, pairs, ignore_merges=kind.ignore_merges))
-    except Exception as error:  # the library's complaints about a vocabulary have no type of their own
-        raise ModelFileError(f"the vocabulary and its merges do not fit together: {error}") from error
-    if kind.nfc:
-        bpe.normalizer = normalizers.NFC()
-    bpe.pre_tokenizer = _pre_tokenizer(kind)
-    return bpe
+    def candidate(place: int) -> tuple[int, int, int, int] | None:
+        """(rank and product, place, left, right) of a token and the one after it."""
+        if place < 0 or after[place] == len(tokens):
+            return None
+        left, right = tokens[place], tokens[after[place]]
+        merge = vocabulary.merge(left << 32 | right)
+        return None if merge is None else (merge, place, left, right)
 
-
-def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
-    """The two tokens of each merge. All are split at once: there are tens of thousands, at every start."""
-    joined = " ".join(merges)
-    if joined.count(" ") != 2 * len(merges) - 1 or not all(" " in merge for merge in merges):
-        odd = next((merge for merge in merges if merge.count(" ") != 1), None)
-        if odd is not None:
-            raise ModelFileError(f"the merge {odd[:80]!r} is not two tokens with a space between them")
-    words = joined.split(" ")
-    return list(zip(words[::2], words[1::2], strict=False))
-
-
-def _pre_tokenizer(kind: Kind) -> pre_tokenizers.Sequence:
-    steps: list[pre_tokenizers.PreTokenizer] = []
-    if kind.single_digits:
-        steps.append(pre_tokenizers.Digits(individual_digits=True))
-    if kind.word is not None:
-        steps.append(pre_tokenizers.Split(Regex(kind.word), behavior="isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind.word is None))
-    return pre_tokenizers.Sequence(steps)
+    heap = [found for place in range(len(tokens) - 1) if (found := candidate(place))]
+    heapify(heap)
+    while heap:
+        merge, place, left, right = heappop(heap)
+        gone = after[place]
+        if tokens[place] != left or gone == len(tokens) or tokens[gone] != right:
+            continue
+        tokens[place], tokens[gone] = merge & NONE, -1
+        after[place] = after[gone]
+        if after[gone] < len(tokens):
+            before[after[gone]] = place
+        for nearby in (before[place], place):
+            if found := candidate(nearby):
+                heappush(heap, found)
+    return [token for token in tokens if token >= 0]
 
 
 def check_text(text: object) -> None:
@@ -203,14 +176,3 @@ def check_text(text: object) -> None:
             f"the text is not valid Unicode: character {error.start} is U+{code:04X}, half of a surrogate pair; "
             "decode it as UTF-8 first"
         ) from None
-
-
-def _byte_alphabet() -> dict[str, bytes]:
-    """The byte each character of a token stands for: printable Latin-1 is itself, the others follow from U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    pairs = [(chr(byte), byte) for byte in printable] + [(chr(0x100 + n), byte) for n, byte in enumerate(others)]
-    return {character: bytes([byte]) for character, byte in pairs}
-
-
-_BYTE_OF = _byte_alphabet()

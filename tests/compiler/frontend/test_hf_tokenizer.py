@@ -19,6 +19,7 @@ from tests.tiny_hf import BYTE_LEVEL, SMOLLM, stored, write_json, write_tiny_hf,
 from unsay.compiler.frontend.source import open_model, open_text_side
 from unsay.errors import ModelFileError, UnsupportedError
 from unsay.session.tokenizer import Tokenizer
+from unsay.vocabulary import vocabulary
 
 
 def test_the_tokenizer_and_special_tokens_are_those_of_the_directory(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_the_tokenizer_and_special_tokens_are_those_of_the_directory(tmp_path: P
     vocab = open_model(directory).vocab
     assert (vocab.pre, vocab.bos_id, vocab.eos_id, vocab.add_bos, vocab.end_ids) == ("smollm", 1, 2, False, (2, 3))
     assert vocab.tokens[:4] == CONTROL_TOKENS and vocab.token_types[:5] == (3, 3, 3, 3, 1)
-    assert Tokenizer(vocab).eos_ids >= {2, 3}
+    assert Tokenizer(vocabulary(vocab)).eos_ids >= {2, 3}
     write_json(directory / "generation_config.json", {"eos_token_id": 0})
     assert open_model(directory).vocab.end_ids == (0,)
     (directory / "chat_template.jinja").write_text("{{ bos_token }}", encoding="utf-8")
@@ -152,7 +153,7 @@ def test_ids_are_those_of_the_tokenizers_library(tmp_path: Path, kind: str) -> N
     library.save(str(tmp_path / "tokenizer.json"))
     vocab = open_text_side(tmp_path)
     assert vocab.pre == kind
-    ours = Tokenizer(vocab)
+    ours = Tokenizer(vocabulary(vocab))
     for text in TEXTS:
         assert ours.encode(text, special=True) == library.encode(text).ids, text
 
@@ -233,6 +234,6 @@ def test_any_value_anywhere_is_read_or_refused_never_anything_else(sound: Path, 
     write_json(sound / name, changed)
     try:
         with contextlib.suppress(ModelFileError):
-            Tokenizer(open_model(sound).vocab)
+            Tokenizer(vocabulary(open_model(sound).vocab))
     finally:
         (sound / name).write_text(original, encoding="utf-8")
