@@ -120,11 +120,11 @@ class Engine:
     def withdraw(self, request: Request) -> None:
         """Take a request out, in the middle of a step if need be; when this returns its context is the caller's.
 
-        Nobody is waited for. Machine code on its way out may still write behind the context's length, in pages reserved
-        for that: rows nobody reads, and a page finds another owner only through who steps next. What the step made for
+        No step is waited for. Machine code on its way out may still write behind the context's length, in pages it had
+        reserved: rows nobody reads, and a page finds another owner only through who steps next. What the step made for
         the request is dropped; if it was stopped, the others in it have it run again.
         """
-        with self.scheduler.lock:
+        with self.scheduler.door, self.scheduler.lock:
             request.is_withdrawn = True
             if self.scheduler.remove(request):
                 self.machine.executor.interrupt()

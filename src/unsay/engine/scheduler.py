@@ -48,10 +48,13 @@ class Scheduler:
     """Holds the requests in order of arrival and the shares of the step in flight.
 
     max_tokens, max_rows: what one step takes. The lock guards the requests too; `next_batch` and `commit` alternate.
+    door: held by who takes a request out, before the lock. Who steps goes through it after each use of the lock, so
+    that the other gets not only the lock but the interpreter.
     """
 
     def __init__(self, max_tokens: int, max_rows: int, context_length: int) -> None:
         self.lock = threading.RLock()
+        self.door = threading.RLock()
         self.max_tokens = max_tokens
         self.max_rows = max_rows
         self.context_length = context_length
@@ -81,7 +84,9 @@ class Scheduler:
             reserved = [(request, self._reserve(request, share)) for request, share in self._candidates()]
             self.in_flight = {request: share for request, share in reserved if share is not None}
             lanes = [request.lanes(share.guesses) for request, share in self.in_flight.items() if share.num_rows]
-            return make_batch([*self.in_flight.values()], list(itertools.chain.from_iterable(lanes)))
+            batch = make_batch([*self.in_flight.values()], list(itertools.chain.from_iterable(lanes)))
+        with self.door:
+            return batch
 
     def commit(self, batch: Batch, choices: Sequence[Choice | None] | None) -> list[TokenEvent]:
         """Move the lengths and hand every chosen token to its request; nothing at all if the step was interrupted."""
@@ -93,6 +98,7 @@ class Scheduler:
             chosen = iter(choices)
             rows = [list(itertools.islice(chosen, share.num_rows)) for share in in_flight.values()]
             events = [self._advance(*pair, taken) for pair, taken in zip(in_flight.items(), rows, strict=True)]
+        with self.door:
             return list(itertools.chain.from_iterable(events))
 
     def _advance(self, request: Request, share: Share, rows: Sequence[Choice | None]) -> list[TokenEvent]:
