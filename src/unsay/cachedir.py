@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from unsay.errors import CacheError
+
+if TYPE_CHECKING:
+    from unsay.core import Progress
 
 
 def cache_root() -> Path:
@@ -21,6 +26,16 @@ def cache_root() -> Path:
     if not os.access(root, os.W_OK | os.X_OK):
         raise CacheError(f"no permission to write the cache directory {root}; {_HINT}")
     return root
+
+
+def wait_for_lock(file: IO[bytes] | IO[str], progress: Progress | None) -> None:
+    """Lock an open file (flock), saying so while another process has it: it makes what is wanted, and may take long."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if progress is not None:
+            progress("waiting for another unsay", 0, 0)
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _configured_root() -> Path:

@@ -21,7 +21,8 @@ Float32Array: TypeAlias = NDArray[np.float32]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called as progress(what, done, total) while something slow goes on: what is the work's name ("download", "repack",
-"compile"), done and total are in units of its own (bytes for the first two). total 0: not known."""
+"compile", or that another process is at it); done and total are in units of its own (bytes for the first two), a total
+of 0 is not known."""
 
 PAGE_TOKENS = 16
 """P: tokens in one KV page."""

@@ -7,7 +7,6 @@ downloads, which cannot be resumed; the progress report says "download by pip" t
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import json
@@ -24,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from unsay.cachedir import wait_for_lock
 from unsay.core import Progress
 from unsay.errors import CacheError, DownloadError
 
@@ -41,11 +41,11 @@ class _RangesNotPossibleError(Exception):
 
 
 @contextmanager
-def exclusive(directory: Path) -> Generator[None]:
+def exclusive(directory: Path, progress: Progress) -> Generator[None]:
     """Make the directory and hold it: a second process waits here until the first is done or dead."""
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for_lock(lock, progress)
         yield
 
 

@@ -104,9 +104,10 @@ def pull(name: str, progress: Progress | None = None) -> Path:
         return model.path
     from unsay import download
 
-    with _cache_errors(model.path), download.exclusive(model.path.parent):
+    progress = progress or _ignore
+    with _cache_errors(model.path), download.exclusive(model.path.parent, progress):
         if not _is_complete(model):
-            _fetch(model, progress or _ignore)
+            _fetch(model, progress)
     return model.path
 
 

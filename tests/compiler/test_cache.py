@@ -163,6 +163,25 @@ def test_processes_at_once_make_it_once(tmp_path: Path) -> None:
     assert all_files(root) == WHOLE
 
 
+WAITING = """
+import sys
+from pathlib import Path
+from unsay.compiler.cache import exclusive
+with exclusive(Path(sys.argv[1]), "model", lambda *said: print(*said, flush=True)):
+    print("there")
+"""
+
+
+def test_who_waits_for_another_process_says_so(tmp_path: Path) -> None:
+    with exclusive(tmp_path, "model"):
+        process = subprocess.Popen([sys.executable, "-c", WAITING, tmp_path], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting for another unsay 0 0\n"
+        assert process.poll() is None
+    assert process.communicate(timeout=30)[0] == b"there\n"
+    assert process.returncode == 0
+
+
 KILLED = """
 import os, sys, time
 from pathlib import Path

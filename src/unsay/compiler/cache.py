@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from unsay.cachedir import wait_for_lock
 from unsay.errors import CacheError, ModelFileError, ModelNotFoundError
 from unsay.image import ImageFiles, Manifest
 
@@ -118,7 +119,7 @@ def find_image(root: Path, key: str) -> ImageFiles | None:
 
 
 @contextmanager
-def exclusive(root: Path, model: str) -> Generator[Path]:
+def exclusive(root: Path, model: str, progress: Progress | None = None) -> Generator[Path]:
     """Hold locks/<model>, waiting for it; yields the empty directory tmp/<model>, removed at the end."""
     work = root / "tmp" / model
     with _cache_errors(root, 0):
@@ -126,7 +127,7 @@ def exclusive(root: Path, model: str) -> Generator[Path]:
             (root / directory).mkdir(exist_ok=True)
         lock = (root / "locks" / model).open("ab")
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for_lock(lock, progress)
         with _cache_errors(root, 0):
             _remove_abandoned(root)
             shutil.rmtree(work, ignore_errors=True)

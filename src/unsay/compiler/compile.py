@@ -40,7 +40,7 @@ def compile_model(source: Path, *, target: str, kv: str = AUTO, progress: Progre
     key = image_key(digest, target, kv)
     if image := find_image(root, key):
         return image
-    with exclusive(root, digest) as work:
+    with exclusive(root, digest, progress) as work:
         if image := find_image(root, key):
             return image
         from unsay.compiler.pipeline import Job, build_image
