@@ -27,7 +27,7 @@ from unsay import hub
 from unsay.benchmark.hardware import read_bandwidth
 from unsay.compiler.codegen.emit import ENTRIES, scratch_bytes, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
-from unsay.compiler.codegen.llvm import compile_module
+from unsay.compiler.codegen.translate import compile_module
 from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
 from unsay.core import PAGE_TOKENS, Batch

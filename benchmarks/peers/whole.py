@@ -15,7 +15,7 @@ from benchmarks.peers.protocol import Child
 
 
 class _Starter:
-    """Asked for a first token, it makes a process that gives one."""
+    """Asked for a first token, it makes a process that gives one. Python keeps bytecode, as an installer would."""
 
     def __init__(self, field: Field, contestant: Contestant, is_cold: bool = False) -> None:
         self._field, self._contestant, self._is_cold = field, contestant, is_cold
@@ -24,7 +24,7 @@ class _Starter:
     def ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """Seconds from the creation of the process until its answer is here."""
         with tempfile.TemporaryDirectory() as directory:
-            env = {"UNSAY_CACHE": directory} if self._is_cold else {}
+            env = {"PYTHONDONTWRITEBYTECODE": ""} | ({"UNSAY_CACHE": directory} if self._is_cold else {})
             child = self._contestant.start(self._field.model, self._field.threads, env)
             try:
                 child.ask(verb, **arguments)

@@ -21,11 +21,12 @@ from unsay.kv.tree import KvTree
 from unsay.runtime.executor import Executor
 from unsay.session.journal import Journal, load_session, settings_of
 from unsay.session.session import Session
-from unsay.session.template import ChatTemplate
+from unsay.session.template import ChatTemplate, template_runner
 from unsay.session.textstream import TextStream
 from unsay.session.timeline import Timeline
 from unsay.session.tokenizer import Tokenizer
 from unsay.session.turns import Turns
+from unsay.session.words import kind_of
 from unsay.vm.context import Context
 from unsay.vocabulary import Vocabulary, open_vocabulary, vocabulary
 
@@ -123,12 +124,15 @@ def _checked_params(given: object) -> SamplingParams:
 
 
 def _check_text_side(source: Path) -> None:
-    """Refuse a vocabulary or template that cannot be used before anything is compiled for it."""
+    """Refuse a tokenizer or template that cannot be used before anything is compiled for it.
+
+    A vocabulary that contradicts itself is what the compiler refuses first.
+    """
     from unsay.compiler.frontend.source import open_text_side
 
-    vocab = vocabulary(open_text_side(source))
-    Tokenizer(vocab)
-    ChatTemplate(vocab)
+    vocab = open_text_side(source)
+    kind_of(vocab.kind, vocab.pre)
+    template_runner(vocab.chat_template)
 
 
 def _checked_path(given: object) -> str | Path:

@@ -10,7 +10,7 @@ import numpy as np
 from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.emit import scratch_bytes, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
-from unsay.compiler.codegen.llvm import compile_module
+from unsay.compiler.codegen.translate import compile_module
 from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
 from unsay.core import PAGE_TOKENS, Batch

@@ -17,7 +17,7 @@ import pytest
 
 from tests.emulator.memory import Memory
 from unsay.compiler.codegen.backends import Code
-from unsay.compiler.codegen.llvm import compile_module
+from unsay.compiler.codegen.translate import compile_module
 from unsay.isa.abi import PoolState
 from unsay.isa.targets import find_target
 

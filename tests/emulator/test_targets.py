@@ -10,7 +10,7 @@ import pytest
 
 from tests.emulator.bochs import find_bochs, run_step
 from tests.emulator.case import make_case
-from unsay.compiler.codegen import llvm
+from unsay.compiler.codegen import translate
 from unsay.isa.targets import find_target
 
 _ON_EMULATOR = {
@@ -35,7 +35,7 @@ def rom() -> bytes:
     quoted = [json.dumps(line) for line in lines if line]
     target = find_target("avx2")
     text = f'target triple = "{target.triple}"\n' + "\n".join(f"module asm {line}" for line in quoted)
-    blob, _ = llvm.compile_module(text, target)
+    blob, _ = translate.compile_module(text, target)
     return blob
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from unsay.compiler.codegen.builder import Module
 from unsay.compiler.codegen.kernels.scan import add_scan
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.core import Float32Array, Lane, SamplingParams
 from unsay.engine.sampler import choose
 from unsay.isa.targets import find_target

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 
 class Bars:
-    """A bar for the work reported last; the display starts with the first report and is cleared at the end."""
+    """A bar for each work that is not done; the display starts with the first report and is cleared at the end."""
 
     def __init__(self) -> None:
         self._display = Progress(
@@ -33,15 +33,12 @@ class Bars:
     def report(self, what: str, done: int, total: int) -> None:
         """A `core.Progress`."""
         if what not in self._tasks:
-            self._begin(what)
-        self._display.update(self._tasks[what], completed=done, total=total or None, amount=_amount(done, total))
-
-    def _begin(self, what: str) -> None:
-        """A new kind of work takes the place of the one before."""
-        self._display.start()
-        for task in self._tasks.values():
-            self._display.update(task, visible=False)
-        self._tasks[what] = self._display.add_task(what, total=None, amount="")
+            self._display.start()
+            self._tasks[what] = self._display.add_task(what, total=None, amount="")
+        self._display.update(
+            self._tasks[what], completed=done, total=total or None, amount=_amount(done, total),
+            visible=not 0 < total <= done,
+        )  # fmt: skip
 
 
 def _amount(done: int, total: int) -> str:

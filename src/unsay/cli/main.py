@@ -99,6 +99,7 @@ def make_verb_parser(name: str) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `unsay`; returns the exit code."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # or NumPy's BLAS spins for 30 ms once it is imported
     try:
         _prepare_streams()
         return _dispatch(list(sys.argv[1:] if argv is None else argv))

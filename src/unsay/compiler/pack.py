@@ -58,6 +58,7 @@ def write_packed(plan: PackingPlan, file: WeightFile, out: BinaryIO, progress: P
             if progress is not None:
                 progress("repack", written, plan.total_bytes)
         assert written <= entry.offset + entry.num_bytes, (entry, written)
+        file.forget()
     out.write(bytes(plan.total_bytes - written))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -49,15 +50,21 @@ class Job:
 
 
 def build_image(job: Job) -> ImageFiles:
-    """Compile the model and store the image."""
+    """Compile the model and store the image. LLVM works in a process of its own, meanwhile the weights are packed."""
+    _report(job, 0)
     loaded = load(job.source, job.kv)
+    vocabulary = vocabulary_bytes(loaded.vocab)
     graph = to_graph(loaded)
     proofs = run_validated(graph, PIPELINE)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
     check_arena(lowered.program, lowered.arena_bytes)
-    code = emit_code(job, lowered, loaded.spec)
-    return store(job, loaded, lowered, code, proofs)
+    with ThreadPoolExecutor(1) as beside:
+        code = beside.submit(emit_code, job, lowered, loaded.spec)
+        weights = pack(job, loaded, lowered)
+        made = code.result()
+    _report(job, 1)
+    return store(job, loaded.spec, lowered, weights, vocabulary, made, proofs)
 
 
 def load(source: Path, kv: str = AUTO) -> Loaded:
@@ -72,22 +79,20 @@ def to_graph(loaded: Loaded) -> Graph:
 
 
 def emit_code(job: Job, lowered: Lowered, spec: ModelSpec) -> Code:
-    """Machine code of the program, in one go: nearly all the time of a compilation but for the repacking.
+    """Machine code of the program: most of the time of a compilation.
 
     Raises TargetError if what the back end makes is not a step that an image can hold.
     """
-    _report(job, 0)
     backend = find_backend(job.target)
     limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
     code = backend.emitter.emit(Step(lowered.program, spec, *limits, lowered.arena_bytes)).code
     if code is None:
         raise TargetError(f"{job.target} makes {backend.emitter.makes}, no image; write its files with --emit")
-    _report(job, 1)
     return code
 
 
-def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code, proofs: Sequence[PassProof]) -> ImageFiles:
-    """Weights first, then the image that names them."""
+def pack(job: Job, loaded: Loaded, lowered: Lowered) -> str:
+    """Store the packed weights, unless the cache has them; returns where."""
     check_unchanged(job)
     plan = lowered.plan
 
@@ -95,21 +100,28 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code, proofs: Sequen
         write_packed(plan, loaded.file, out, job.progress)
         check_unchanged(job)
 
-    weights = store_weights(
-        job.cache_root,
-        job.work,
-        weights_key(job.source_sha256, plan.digest()),
-        plan.total_bytes,
-        write,
-    )
+    key = weights_key(job.source_sha256, plan.digest())
+    return store_weights(job.cache_root, job.work, key, plan.total_bytes, write)
+
+
+def store(
+    job: Job,
+    spec: ModelSpec,
+    lowered: Lowered,
+    weights: str,
+    vocabulary: bytes,
+    code: Code,
+    proofs: Sequence[PassProof],
+) -> ImageFiles:
+    """The image, which names the weights."""
     manifest = Manifest(
         version=IMAGE_VERSION,
-        spec=loaded.spec,
+        spec=spec,
         target=job.target,
         source_sha256=job.source_sha256,
         weights=weights,
-        weights_bytes=plan.total_bytes,
-        arena_bytes=lowered.arena_bytes + scratch_bytes(loaded.spec, LIMITS.max_tokens, LIMITS.max_threads),
+        weights_bytes=lowered.plan.total_bytes,
+        arena_bytes=lowered.arena_bytes + scratch_bytes(spec, LIMITS.max_tokens, LIMITS.max_threads),
         max_tokens=LIMITS.max_tokens,
         max_threads=LIMITS.max_threads,
         entry=code.entry,
@@ -118,7 +130,7 @@ def store(job: Job, loaded: Loaded, lowered: Lowered, code: Code, proofs: Sequen
         "manifest.json": manifest.to_json().encode(),
         "program.avm": lowered.program.to_bytes(),
         "code.bin": code.blob,
-        "vocabulary.bin": vocabulary_bytes(loaded.vocab),
+        "vocabulary.bin": vocabulary,
         "verified.json": proofs_to_json(proofs).encode(),
     }
     return store_image(job.cache_root, job.work, job.image_key, contents)

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from unsay.compiler.codegen.backends import Step, find_backend
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
-from unsay.compiler.codegen.llvm import translate
+from unsay.compiler.codegen.translate import translate
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.printer import print_graph
 from unsay.compiler.limits import LIMITS

@@ -55,10 +55,6 @@ class ChatTemplate:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         head = vocabulary.head
-        source = PLAIN_TEMPLATE if head.chat_template is None else head.chat_template
-        size = len(source.encode("utf-8", errors="replace"))
-        if size > MAX_TEMPLATE_BYTES:
-            raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
         self._is_plain = head.chat_template is None
         self._special = SpecialNames(head.special)
         self._constants = {
@@ -67,7 +63,7 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
         }
-        self._runner = _runner(source)
+        self._runner = template_runner(head.chat_template)
 
     @property
     def is_plain(self) -> bool:
@@ -125,13 +121,20 @@ class ChatTemplate:
         return self._runner.render(values)
 
 
-class _Runner(Protocol):
+class Runner(Protocol):
+    """Renders one template."""
+
     def render(self, values: dict[str, Any]) -> str:
         """What `template_program.render` makes of the values; TemplateError for whatever the template does."""
         ...
 
 
-def _runner(source: str) -> _Runner:
+def template_runner(source: str | None) -> Runner:
+    """What renders the template of a model, or PLAIN_TEMPLATE; raises TemplateError if it is not to be used."""
+    source = PLAIN_TEMPLATE if source is None else source
+    size = len(source.encode("utf-8", errors="replace"))
+    if size > MAX_TEMPLATE_BYTES:
+        raise TemplateError(f"the chat template has {size} bytes; at most {MAX_TEMPLATE_BYTES} are allowed")
     if _is_tame(source):
         return _TameTemplate(source)
     from unsay.session.sandbox import Sandbox
@@ -148,7 +151,7 @@ class _TameTemplate:
             self._environment = compiled(source)
 
     def render(self, values: dict[str, Any]) -> str:
-        """See _Runner."""
+        """See Runner."""
         with self._lock, _template_errors():
             return render(self._environment, values)
 

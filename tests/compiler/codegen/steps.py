@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unsay.compiler.codegen.emit import ENTRIES, scratch_bytes, step_text
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
-from unsay.compiler.codegen.llvm import compile_module
+from unsay.compiler.codegen.translate import compile_module
 from unsay.core import Batch
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs

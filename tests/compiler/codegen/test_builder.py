@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unsay.compiler.codegen.builder import F32, F32X16, I32, I64, PTR, Function, Module, literal
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.isa.targets import find_target
 
 

@@ -8,7 +8,7 @@ import mmap
 import pytest
 
 from unsay.compiler.codegen import elf
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.isa.targets import find_target
 
 AVX2 = find_target("avx2")

@@ -19,7 +19,7 @@ from tests.compiler.codegen.steps import (
 )
 from unsay.compiler.codegen.emit import emit, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
-from unsay.compiler.codegen.llvm import translate
+from unsay.compiler.codegen.translate import translate
 from unsay.errors import ProgramError, TargetError, UnsupportedError
 from unsay.isa.formats import DType
 from unsay.isa.opcodes import NO_OFFSET, Channel

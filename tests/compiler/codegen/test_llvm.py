@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.errors import TargetError
 from unsay.isa.targets import find_target
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unsay.compiler.codegen.builder import F16X16, F32X16, I64, PTR, Function, Module, Value
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.isa.targets import find_target
 
 Write = Callable[[Function, Value], None]

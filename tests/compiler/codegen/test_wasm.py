@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
+from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.isa.targets import find_target
 
 WASM = find_target("wasm32-simd128")

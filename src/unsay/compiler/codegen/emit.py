@@ -22,8 +22,8 @@ from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
 from unsay.compiler.codegen.kernels.sync import add_sync
-from unsay.compiler.codegen.llvm import ATTRIBUTES, compile_module
 from unsay.compiler.codegen.tensor import Tensor
+from unsay.compiler.codegen.translate import ATTRIBUTES, machine_code
 from unsay.errors import ProgramError, UnsupportedError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
@@ -62,7 +62,7 @@ def emit(
     """
     chosen = find_target(target)
     text = step_text(program, spec, dot_unit(chosen), max_tokens, max_rows, max_threads, scratch_offset)
-    blob, symbols = compile_module(text, chosen)
+    blob, symbols = machine_code(text, chosen)
     return Code(blob, {name: symbols[name] for name in ENTRIES})
 
 

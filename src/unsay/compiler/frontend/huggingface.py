@@ -59,6 +59,11 @@ class HfWeights:
         place = self._places[name]
         return place.file.data(place.name)
 
+    def forget(self) -> None:
+        """Give back the memory of all that was read."""
+        for file in {id(place.file): place.file for place in self._places.values()}.values():
+            file.forget()
+
 
 def open_huggingface(directory: Path) -> tuple[HfWeights, ModelSpec, VocabSpec]:
     """Read and check a directory.

@@ -59,6 +59,10 @@ class WeightFile(Protocol):
         """The bytes of a tensor, uint8 [rows, row_bytes]."""
         ...
 
+    def forget(self) -> None:
+        """Give back the memory of all that was read; it is read again when it is asked for."""
+        ...
+
 
 def map_file(path: Path, kind: str, head_bytes: int) -> mmap.mmap:
     """A regular file of at least `head_bytes`, mapped. kind: what it should be, for the message.
@@ -77,6 +81,11 @@ def map_file(path: Path, kind: str, head_bytes: int) -> mmap.mmap:
         raise ModelNotFoundError(f"no model file at {path}") from error
     except (OSError, ValueError) as error:
         raise ModelFileError(f"cannot read {path}: {error}") from error
+
+
+def forget_pages(data: mmap.mmap) -> None:
+    """A mapped file takes no memory of this process until it is read again; the system may keep it."""
+    data.madvise(mmap.MADV_DONTNEED)
 
 
 def tensor_rows(data: mmap.mmap, tensor: TensorInfo) -> NDArray[np.uint8]:
@@ -169,6 +178,10 @@ class ModelFile:
     def data(self, name: str) -> NDArray[np.uint8]:
         """The bytes of a tensor as they lie in the file, uint8 [rows, row_bytes]; a view, nothing is read."""
         return tensor_rows(self._data, self.tensors[name])
+
+    def forget(self) -> None:
+        """Give back the memory of all that was read."""
+        forget_pages(self._data)
 
     def _field(self, key: str, kinds: frozenset[int], wanted: str) -> Field | None:
         field = self._fields.get(key)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsay.compiler.frontend.json_text import parse_json
-from unsay.compiler.frontend.model_file import TensorInfo, map_file, tensor_rows
+from unsay.compiler.frontend.model_file import TensorInfo, forget_pages, map_file, tensor_rows
 from unsay.errors import ModelFileError, UnsupportedError
 from unsay.isa.formats import DType
 
@@ -54,6 +54,10 @@ class SafetensorsFile:
     def data(self, name: str) -> NDArray[np.uint8]:
         """The bytes of a tensor, uint8 [rows, row_bytes]; a view."""
         return tensor_rows(self._data, self.tensors[name])
+
+    def forget(self) -> None:
+        """Give back the memory of all that was read."""
+        forget_pages(self._data)
 
 
 def open_safetensors(path: Path) -> SafetensorsFile:

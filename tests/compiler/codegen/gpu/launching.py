@@ -15,7 +15,7 @@ from tests.compiler.codegen.steps import Memory, StepBuilder
 from unsay.compiler.codegen.gpu.lanes import Kernel
 from unsay.compiler.codegen.gpu.llvm_text import CPU, llvm_module
 from unsay.compiler.codegen.gpu.plan import GpuStep, Place
-from unsay.compiler.codegen.llvm import compile_module
+from unsay.compiler.codegen.translate import compile_module
 from unsay.core import Batch
 from unsay.isa.formats import padded_rows
 from unsay.isa.targets import find_target

@@ -16,7 +16,7 @@ from unsay.compiler.codegen.backends import Emitted, Step, register_backend
 if TYPE_CHECKING:
     from unsay.compiler.codegen.gpu.lanes import Kernel
     from unsay.compiler.codegen.gpu.llvm_text import Flavour
-    from unsay.compiler.codegen.llvm import Form
+    from unsay.compiler.codegen.translate import Form
 
 Files: TypeAlias = dict[str, bytes]
 
@@ -79,7 +79,7 @@ def amdgcn_files(kernels: Sequence[Kernel], chip: str) -> Files:
 
 def _translate(kernels: Sequence[Kernel], flavour: Flavour, form: Form) -> bytes:
     from unsay.compiler.codegen.gpu.llvm_text import llvm_module
-    from unsay.compiler.codegen.llvm import translate
+    from unsay.compiler.codegen.translate import translate
 
     return translate(llvm_module(kernels, flavour), flavour.target, form)
 

@@ -1,0 +1,50 @@
+"""IR text to machine code, by LLVM in a process of its own: `python -m unsay.compiler.codegen.llvm`.
+
+An error in one of LLVM's back ends ends the process, and what LLVM took of memory goes with it. Meanwhile weights are
+packed here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Literal, TypeAlias
+
+from unsay.compiler.codegen.elf import link
+from unsay.compiler.codegen.wasm import link_wasm
+from unsay.errors import TargetError
+from unsay.isa.targets import Target
+
+Form: TypeAlias = Literal["object", "asm"]
+
+ATTRIBUTES = (
+    'attributes #0 = { nounwind "no-builtins" "denormal-fp-math"="ieee,ieee" "no-trapping-math"="true" '
+    '"min-legal-vector-width"="512" }'
+)
+"""What `#0` stands for in the emitted text: part of every module."""
+
+
+def machine_code(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """(position-independent code, entry offsets) of IR text; for WebAssembly (module, indices of its functions).
+
+    Raises TargetError if LLVM fails.
+    """
+    linker = link_wasm if target.triple.startswith("wasm") else link
+    return linker(translate(text, target, "object"))
+
+
+def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
+    """The same, for small modules; in this process, with LLVM's own errors, if the target is this machine's own."""
+    from unsay.compiler.codegen.llvm import is_native, object_code
+
+    return link(object_code(text, target)) if is_native(target) else machine_code(text, target)
+
+
+def translate(text: str, target: Target, form: Form) -> bytes:
+    """An object file, or assembly in UTF-8, of IR text. Raises TargetError with LLVM's words if it fails."""
+    module = "unsay.compiler.codegen.llvm"
+    command = [sys.executable, "-m", module, form, target.name, target.triple, target.llvm_cpu, target.llvm_features]
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise TargetError(f"LLVM cannot make {target.name} code: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
