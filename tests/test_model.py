@@ -248,7 +248,8 @@ with unsay.load(sys.argv[1]) as model:
     next(chat.stream())
 unneeded = (
     "llvmlite", "sqlite3", "subprocess", "unsay.compiler.pipeline", "unsay.runtime.reference", "unsay.vm.interpreter",
-    "unsay.vm.execution",
+    "unsay.vm.execution", "z3", "tokenizers", "rich", "asyncio", "ssl", "importlib.metadata", "unicodedata",
+    "unsay.session.letters", "unsay.compiler.passes", "unsay.compiler.pack",
 )
 print([name for name in unneeded if name in sys.modules])
 """

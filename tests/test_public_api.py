@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -53,25 +52,3 @@ def test_importing_unsay_imports_nothing_heavy() -> None:
     code = "import sys, unsay; print([m for m in ('numpy', 'tokenizers', 'llvmlite', 'minijinja') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
-
-
-FIRST_TOKEN = """
-import sys, unsay
-with unsay.load(sys.argv[1]) as model:
-    chat = model.session(temperature=0.0)
-    chat.user("pandas")
-    next(chat.stream())
-print(*sys.modules)
-"""
-NOT_TO_START = {
-    "llvmlite", "z3", "tokenizers", "rich", "sqlite3", "asyncio", "ssl", "importlib.metadata", "unicodedata",
-    "unsay.compiler.passes", "unsay.compiler.pipeline", "unsay.compiler.pack", "unsay.session.letters",
-    "unsay.runtime.reference",
-}  # fmt: skip
-
-
-def test_a_warm_start_to_the_first_token_imports_what_it_needs_alone(tiny_path: Path) -> None:
-    unsay.load(tiny_path).close()
-    command = [sys.executable, "-c", FIRST_TOKEN, str(tiny_path)]
-    imported = {*subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
-    assert "unsay.runtime.native" in imported and not NOT_TO_START & imported

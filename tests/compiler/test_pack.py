@@ -213,3 +213,19 @@ def test_packing_keeps_memory_flat(tmp_path: Path) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 6 * CHUNK_BYTES < entry.num_bytes, peak
+
+
+def test_what_was_packed_takes_no_memory_any_more(tmp_path: Path) -> None:
+    rows, columns = 512, 4096
+    file = made_file(tmp_path, DType.F32, {"w": (rows, columns)})
+    num_bytes = weight_bytes(DType.F32, rows, columns)
+    plan = PackingPlan((PackedMatrix(0, DType.F32, columns, (Source("w", rows),)),), aligned(num_bytes))
+    assert file.data("w").any() and resident_bytes(file.path) >= num_bytes
+    write_packed(plan, file, io.BytesIO())
+    assert resident_bytes(file.path) == 0
+
+
+def resident_bytes(path: Path) -> int:
+    """Of a mapped file, in this process."""
+    told = Path("/proc/self/smaps").read_text().partition(str(path))[2]
+    return 1024 * int(told.partition("Rss:")[2].split()[0])
