@@ -75,7 +75,7 @@ def main() -> None:
 
 def _record(model: Model, num_tokens: int) -> Head:
     """Run the model, and keep what its last product read and made."""
-    executor = model.engine.machine._machine.executor  # pyright: ignore[reportPrivateUsage]
+    executor = model.engine.machine.executor
     assert isinstance(executor, NativeExecutor)
     image = executor._keep_alive[0]  # pyright: ignore[reportPrivateUsage]
     named = {op.registers[0]: op for op in image.program if op.row.name == "TENSOR"}

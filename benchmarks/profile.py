@@ -149,7 +149,7 @@ def profile(stamped: Stamped, batch: Batch, repeats: int, bandwidth: float) -> l
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(stamped.names):
         groups.setdefault(re.sub(r"_t\d+", "", name), []).append(place)
-    head = len(stamped.names) - 1
+    head = max(place for place, name in enumerate(stamped.names) if _WEIGHTS.match(name))
     num_tokens = {head: len(batch.logit_rows)}
     kinds = [_kind(name, us[:, places], num_tokens.get(places[0], len(batch.token_ids)), bandwidth)
              for name, places in groups.items()]  # fmt: skip

@@ -3,7 +3,8 @@
 Run: python -m benchmarks.sampling [--model M] [--threads N] [--json]        (half a minute)
 
 `head`: a step of B tokens of B sequences that asks for no logits, and one that asks for all B rows, taken in turns.
-`sampling`: CPU microseconds of `engine.sampler.choose` for a row of the model's logits, in this thread.
+`sampling`: what a step of one token takes longer for what it notes of its row (all threads), and the CPU microseconds
+of choosing from it, in this thread.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 
 from benchmarks.report import Report, median_cpu_ms, median_ms, parser
 from unsay import Model, load
-from unsay.core import Batch, Float32Array, Lane, SamplingParams
-from unsay.engine.sampler import choose
+from unsay.core import Batch, Lane, SamplingParams
+from unsay.engine.sampler import Sampler
 
 _TEXT = Path(__file__).parent.parent / "tests" / "data" / "northanger_abbey.txt"
 _SETTINGS: tuple[dict[str, Any], ...] = (
@@ -41,14 +42,12 @@ def main() -> None:
     with load(args.model, num_threads=args.threads) as model:
         for num_tokens in (1, 8):
             _head(report, model, num_tokens)
-        ids = model.tokenize(_TEXT.read_text(encoding="utf-8")[20_000:21_500])
-        rows = model.logits(ids)[-_REPEATS:]
         for settings in _SETTINGS:
-            _sampling(report, model, ids, rows, settings)
+            _sampling(report, model, settings)
 
 
 def _head(report: Report, model: Model, num_tokens: int) -> None:
-    executor = model.engine.machine._machine.executor  # pyright: ignore[reportPrivateUsage]
+    executor = model.engine.machine.executor
     samples: dict[int, list[float]] = {0: [], num_tokens: []}
     for _ in range(_REPEATS):
         for num_rows, taken in samples.items():
@@ -58,23 +57,27 @@ def _head(report: Report, model: Model, num_tokens: int) -> None:
     report.add(f"head, {num_tokens} tokens", without_ms=without, with_ms=with_head, share=1 - without / with_head)
 
 
+def _sampling(report: Report, model: Model, settings: dict[str, Any]) -> None:
+    """Rows of a text's tokens: a step that notes what it sees of its row, and the choice."""
+    executor, ids = model.engine.machine.executor, model.tokenize(_TEXT.read_text(encoding="utf-8")[20_000:21_500])
+    sampler, rows = Sampler(executor.scan), iter(ids[-_REPEATS - 1 :])
+    chosen: list[float] = []
+    extra: list[float] = []
+    for turn in range(_REPEATS):
+        lane = Lane(1, SamplingParams(seed=turn, **settings), len(ids), ids, 0)
+        batch = _step(1, 1)._replace(token_ids=np.array([next(rows)], np.int32), lanes=(lane,))
+        without = median_ms(lambda: executor.run(batch._replace(lanes=())), 1)  # noqa: B023
+        extra.append(median_ms(lambda: executor.run(batch), 1) - without)  # noqa: B023
+        logits = executor.run(batch)
+        chosen.append(median_cpu_ms(lambda: sampler.sample(logits, batch), 1))  # noqa: B023
+    name = ", ".join(f"{name} {value}" for name, value in settings.items())
+    report.add(f"sampling, {name}", in_step_us=1e3 * float(np.median(extra)), cpu_us=1e3 * float(np.median(chosen)))
+
+
 def _step(num_tokens: int, num_rows: int) -> Batch:
     """The first token of each sequence, each on a page of its own; nothing is committed."""
     numbers = np.arange(num_tokens, dtype=np.int32)
     return Batch(numbers, np.zeros_like(numbers), numbers, numbers[:, None].copy(), numbers[:num_rows])
-
-
-def _sampling(report: Report, model: Model, ids: list[int], rows: Float32Array, settings: dict[str, Any]) -> None:
-    scan = model.engine.machine._machine.executor.scan  # pyright: ignore[reportPrivateUsage]
-    turns = iter(range(len(rows)))
-
-    def once() -> None:
-        turn = next(turns)
-        history = ids[: len(ids) - len(rows) + turn]
-        choose(rows[turn], Lane(1, SamplingParams(seed=turn, **settings), len(history), history, 0), scan)
-
-    name = ", ".join(f"{name} {value}" for name, value in settings.items())
-    report.add(f"sampling, {name}", cpu_us=1e3 * median_cpu_ms(once, len(rows)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Frozen values that travel between layers, and the alphabet their shapes are written in.
 
+What is made for every token is a tuple: between two steps code and data are in no cache, and each line of them counts.
+
 B  sequences in a step          T  tokens in a step (all sequences together)
 R  rows of logits in a step     V  vocabulary
 L  layers                       H  query heads      K  key/value heads
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +69,7 @@ class TokenEvent:
     finish: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """What the sampler needs to choose one token: row r of a step's logits belongs to lane r.
 
     position: index in the whole context of the token to be chosen; history: the branch's token ids before it;
@@ -84,9 +85,8 @@ class Lane:
     guess: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One step's work for the executor. Tokens of one sequence are adjacent and in order.
+class Batch(NamedTuple):
+    """One step's work for the executor, in contiguous arrays. Tokens of one sequence are adjacent and in order.
 
     token_ids, positions, sequence: [T] int32; sequence[t] is a row of page_tables.
     page_tables: [B, N] int32, pool page index of each page of the sequence, -1 beyond its end.
@@ -100,10 +100,3 @@ class Batch:
     page_tables: Int32Array
     logit_rows: Int32Array
     lanes: tuple[Lane, ...] = ()
-
-    def __post_init__(self) -> None:
-        (num_tokens,) = self.token_ids.shape
-        assert self.positions.shape == self.sequence.shape == (num_tokens,)
-        assert self.page_tables.ndim == 2 and self.logit_rows.ndim == 1
-        for array in (self.token_ids, self.positions, self.sequence, self.page_tables, self.logit_rows):
-            assert array.dtype == np.int32 and array.flags.c_contiguous

@@ -16,20 +16,24 @@ from unsay.compiler.limits import LIMITS
 from unsay.core import PAGE_TOKENS, Batch
 from unsay.image import ModelSpec
 from unsay.isa.formats import padded_rows
+from unsay.isa.scan import RowDraw, RowSeen, seen_bytes
 from unsay.isa.targets import Target
 from unsay.runtime.image import Image, load_image
 from unsay.runtime.reference import ReferenceExecutor
+from unsay.runtime.scan import DefinedScan, Draw, Glance, look
 
 
 @dataclass(frozen=True)
 class Case:
-    """arrays: one per pointer field of StepArgs; counts: its integer fields. logits, pages: the reference's."""
+    """arrays: one per pointer field of StepArgs; counts: its integer fields. logits, pages: the reference's; glances:
+    what the definition says of the logits."""
 
     image: Image
     arrays: dict[str, np.ndarray]
     counts: dict[str, int]
     logits: np.ndarray
     pages: np.ndarray
+    glances: list[Glance]
 
     def code(self, target: Target) -> Code:
         """The step's machine code, compiled apart from the image: a test may change the target."""
@@ -41,11 +45,13 @@ class Case:
         )
 
     def assert_equal(self, result: int, after: dict[str, np.ndarray]) -> None:
-        """The step ran to its end and left the reference's logits and KV pages, bit for bit."""
+        """The step ran to its end, left the reference's logits and KV pages, bit for bit, and noted the same."""
         assert result == 0
         got = np.ascontiguousarray(after["logits"][:, : self.image.manifest.spec.vocab_size])
         np.testing.assert_array_equal(got.view(np.int32), self.logits.view(np.int32))
         np.testing.assert_array_equal(after["kv_pool"], self.pages)
+        noted = [RowSeen.from_buffer_copy(row.tobytes()) for row in after["seen"]]
+        assert [Glance(*(getattr(row, name) for name in Glance._fields)) for row in noted] == self.glances
 
 
 def make_case(model: Path, *, decode: bool = False) -> Case:
@@ -57,6 +63,9 @@ def make_case(model: Path, *, decode: bool = False) -> Case:
     after = before.copy()
     logits = ReferenceExecutor(image, after, 1).run(batch)
     assert logits is not None
+    draws = [Draw(0.0, 1 / 0.7, 2**40 + row, 50 + row) for row in range(len(logits))]
+    glances = [look(DefinedScan(), row, draw) for row, draw in zip(logits, draws, strict=True)]
+    asked = [RowDraw(draw.inverse, draw.seed & 0xFFFFFFFF, draw.seed >> 32, draw.position) for draw in draws]
     arrays = {
         "persistent": np.asarray(image.weights),
         "arena": np.zeros(image.manifest.arena_bytes, np.uint8),
@@ -69,6 +78,8 @@ def make_case(model: Path, *, decode: bool = False) -> Case:
         "logit_rows": batch.logit_rows,
         "interrupt": np.zeros(16, np.int32),
         "sync": np.zeros(256, np.uint8),
+        "draws": np.frombuffer(b"".join(map(bytes, asked)), np.uint8),
+        "seen": np.zeros((len(logits), seen_bytes(spec.vocab_size)), np.uint8),
     }
     counts = {
         "num_tokens": len(batch.token_ids),
@@ -76,8 +87,9 @@ def make_case(model: Path, *, decode: bool = False) -> Case:
         "num_rows": len(batch.logit_rows),
         "page_stride": batch.page_tables.shape[1],
         "num_threads": 1,
+        "num_seen": len(logits),
     }
-    return Case(image, arrays, counts, np.ascontiguousarray(logits), after)
+    return Case(image, arrays, counts, np.ascontiguousarray(logits), after, glances)
 
 
 def _prompts(vocab_size: int) -> Batch:

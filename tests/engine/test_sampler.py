@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,7 +130,7 @@ def test_frequency_penalty_counts() -> None:
     logits = np.array([1.0, 0.9], np.float32)
     once = lane(history=[0], temperature=0.0, frequency_penalty=0.08)
     assert choose(logits, once).token_id == 0
-    assert choose(logits, replace(once, history=[0, 0])).token_id == 1
+    assert choose(logits, once._replace(history=[0, 0])).token_id == 1
 
 
 @pytest.mark.parametrize(("best", "other"), [(2.0, 1.5), (-1.0, -1.2)])
@@ -139,7 +138,7 @@ def test_repetition_penalty_lowers_what_was_there_whatever_its_sign(best: float,
     logits = np.array([best, other], np.float32)
     where = lane(history=[0], answer_start=1, temperature=0.0, repetition_penalty=1.5)
     assert choose(logits, where).token_id == 1
-    assert choose(logits, replace(where, history=[])).token_id == 0
+    assert choose(logits, where._replace(history=[])).token_id == 0
 
 
 def test_repetition_penalty_counts_a_token_once_however_often_it_was_there() -> None:

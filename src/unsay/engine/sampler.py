@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,22 @@ from unsay.engine.noise import NUM_SEEDS
 from unsay.engine.portable_math import Float64Array
 from unsay.errors import RequestError
 from unsay.isa.scan import PART_TOKENS
-from unsay.runtime.scan import DefinedScan, Draw, Race, Scan, Survey
+from unsay.runtime.scan import (
+    GREEDY_BELOW,
+    DefinedScan,
+    Draw,
+    Glance,
+    Race,
+    Scan,
+    Survey,
+    draw_of,
+    first_largest,
+    look,
+)
 
 Row: TypeAlias = NDArray[np.floating]
 IdArray: TypeAlias = NDArray[np.int64]
 
-_GREEDY_BELOW = 1e-4
-"""A temperature below this is 0: dividing logits by it would leave nothing to draw."""
 _MARGIN = 1e-3
 """Far above the error of float32 scores and bounds of tokens that can win, which are at most 64 below the best."""
 _WEIGHT_ERROR = 1e-4
@@ -39,8 +47,7 @@ _TOP_P_DEPTHS = (6.0, 12.0)
 """How far below the best to rank at first: sorting a whole vocabulary is what costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The token chosen, and the model's log-probability of it (temperature 1, before penalties).
 
     logprob is NaN if the logits are not finite: then no token was chosen.
@@ -65,10 +72,14 @@ class Sampler:
             return None
         assert len(logits) == len(batch.lanes), (logits.shape, len(batch.lanes))
         choices: list[Choice | None] = []
-        for row, lane in zip(logits, batch.lanes, strict=True):
+        for number, lane in enumerate(batch.lanes):
             stands = lane.guess is None or (choices[-1] is not None and choices[-1].token_id == lane.guess)
-            choices.append(choose(row, lane, self._scan) if stands else None)
+            choices.append(self._choose(logits, number, lane) if stands else None)
         return choices
+
+    def _choose(self, logits: Float32Array, number: int, lane: Lane) -> Choice:
+        draw, row = draw_of(lane), logits[number]
+        return _choose(row, lane, self._scan, draw, self._scan.glance(number, row, draw))
 
 
 _DEFINED = DefinedScan()
@@ -76,28 +87,43 @@ _DEFINED = DefinedScan()
 
 def choose(logits: Float32Array, lane: Lane, scan: Scan = _DEFINED) -> Choice:
     """The next token of a lane, from its logits [V]."""
-    survey = scan.survey(logits, 1.0)
-    largest = float(survey.largest.max())
-    if not math.isfinite(largest):
+    draw = draw_of(lane)
+    return _choose(logits, lane, scan, draw, look(scan, logits, draw))
+
+
+def _choose(logits: Float32Array, lane: Lane, scan: Scan, draw: Draw | None, seen: Glance) -> Choice:
+    if not math.isfinite(seen.largest):
         return Choice(-1, math.nan)
-    adjusted = _adjust(logits, lane)
-    best = largest if adjusted is logits else float(adjusted.max())
-    log_total = math.log(_total(survey))
-    if lane.params.temperature >= _GREEDY_BELOW:
-        token_id = _draw(adjusted, best, _keep(adjusted, best, lane.params, scan), lane, scan)
+    if draw is not None and _is_decided(logits, draw, seen):
+        token_id = seen.leader
     else:
-        token_id = _likeliest(logits, survey) if adjusted is logits else int(adjusted.argmax())
-    return Choice(token_id, float(logits[token_id]) - largest - log_total)
+        token_id = _decide(logits, lane, scan, seen)
+    return Choice(token_id, float(logits[token_id]) - seen.largest - math.log(seen.total))
+
+
+def _is_decided(logits: Float32Array, draw: Draw, seen: Glance) -> bool:
+    """Whether the leader of the race wins it: no other token's bound is as large as what it surely scores."""
+    reached = (float(logits[seen.leader]) - seen.largest) * draw.inverse + _gumbel(seen.word)
+    return seen.next_bound < math.exp(reached - _MARGIN)
+
+
+def _decide(logits: Float32Array, lane: Lane, scan: Scan, seen: Glance) -> int:
+    """Where a glance is not enough."""
+    adjusted = _adjust(logits, lane)
+    is_greedy = lane.params.temperature < GREEDY_BELOW
+    if adjusted is logits:
+        best = seen.largest
+        if is_greedy:
+            return seen.likeliest
+    else:
+        best = float(adjusted.max())
+        if is_greedy:
+            return int(adjusted.argmax())
+    return _draw(adjusted, best, _keep(adjusted, best, lane.params, scan), lane, scan)
 
 
 def _total(survey: Survey) -> float:
     return float(portable_math.running_sum(survey.weight.astype(np.float64))[-1])
-
-
-def _likeliest(logits: Float32Array, survey: Survey) -> int:
-    """The id of the largest logit, of equals the lowest."""
-    start = int(survey.largest.argmax()) * PART_TOKENS
-    return start + int(logits[start : start + PART_TOKENS].argmax())
 
 
 def _adjust(logits: Float32Array, lane: Lane) -> Row:
@@ -203,7 +229,7 @@ def _draw(adjusted: Row, best: float, ids: IdArray | None, lane: Lane, scan: Sca
     params = lane.params
     scores, shift = _scores(adjusted, best)
     race = scan.race(scores, Draw(shift, 1.0 / params.temperature, params.seed, lane.position))
-    first = _furthest(race) if ids is None else int(ids[race.bounds[ids].argmax()])
+    first = first_largest(race.bounds, race.reach) if ids is None else int(ids[race.bounds[ids].argmax()])
     reached = (float(adjusted[first]) - best) / params.temperature + _gumbel(int(race.words[first]))
     threshold = math.exp(reached - _MARGIN)
     able = _able(race, threshold) if ids is None else ids[race.bounds[ids] >= threshold]
@@ -218,12 +244,6 @@ def _scores(adjusted: Row, best: float) -> tuple[Float32Array, float]:
     if adjusted.dtype == np.float32:
         return cast(Float32Array, adjusted), best
     return (adjusted - best).astype(np.float32), 0.0
-
-
-def _furthest(race: Race) -> int:
-    """The id with the largest bound."""
-    start = int(race.reach.argmax()) * PART_TOKENS
-    return start + int(race.bounds[start : start + PART_TOKENS].argmax())
 
 
 def _able(race: Race, threshold: float) -> IdArray:

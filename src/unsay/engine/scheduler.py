@@ -13,7 +13,7 @@ import itertools
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ _NOT_FINITE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A context's part of a step: its next `num_tokens` pending tokens, then guesses; logits of the last `num_rows`."""
 
     context: Context
@@ -187,7 +186,10 @@ def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
 
 
 def _page_tables(contexts: Sequence[Context]) -> Int32Array:
+    """Copies: a branch may change while machine code is on its way out of a stopped step."""
     tables = [context.branch.page_table() for context in contexts]
+    if len(tables) == 1:
+        return np.array(tables)
     rows = np.full((len(tables), max(map(len, tables), default=0)), -1, np.int32)
     for row, table in zip(rows, tables, strict=True):
         row[: len(table)] = table

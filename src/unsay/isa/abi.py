@@ -11,6 +11,7 @@ class StepArgs(ctypes.Structure):
     Returns 0 when the step ran to its end, 1 when the interrupt word was seen (nothing is committed then).
     token_ids, positions, sequence: i32 [T]; page_tables: i32 [B][page_stride]; logit_rows: i32 [R];
     logits: f32 [R][padded V]; interrupt: i32, non-zero stops the step; sync: 256 zeroed bytes of the step's own.
+    draws: isa.scan.RowDraw [num_seen]; seen: [num_seen][isa.scan.seen_bytes(V)], written for the first num_seen rows.
     """
 
     _fields_ = (
@@ -25,12 +26,14 @@ class StepArgs(ctypes.Structure):
         ("logit_rows", ctypes.c_void_p),
         ("interrupt", ctypes.c_void_p),
         ("sync", ctypes.c_void_p),
+        ("draws", ctypes.c_void_p),
+        ("seen", ctypes.c_void_p),
         ("num_tokens", ctypes.c_int32),
         ("num_sequences", ctypes.c_int32),
         ("num_rows", ctypes.c_int32),
         ("page_stride", ctypes.c_int32),
         ("num_threads", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("num_seen", ctypes.c_int32),
     )
 
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import struct
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32Array, Lane
 from unsay.errors import RequestError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
 from unsay.isa.formats import padded_rows
+from unsay.isa.scan import RowDraw, seen_bytes
 from unsay.isa.targets import is_cpu_target
 from unsay.runtime.cpu import check_target
 from unsay.runtime.image import Image
 from unsay.runtime.native_scan import NativeScan
+from unsay.runtime.scan import draw_of
 from unsay.runtime.threads import WorkerPool
 
 MAX_ROWS = 64
 _SYNC_BYTES = 256
+_ROW_DRAW = struct.Struct("<fIII").pack_into
+"""isa.scan.RowDraw."""
 
 
 class NativeExecutor:
@@ -36,18 +43,30 @@ class NativeExecutor:
         self._manifest = manifest
         self._keep_alive = (image, kv_memory)
         self._arena = _anonymous(manifest.arena_bytes)
-        self._logits = _anonymous(MAX_ROWS * padded_rows(self.spec.vocab_size) * 4).view(np.float32)
+        stride = padded_rows(self.spec.vocab_size)
+        logits = _anonymous(MAX_ROWS * stride * 4).view(np.float32).reshape(-1)[: MAX_ROWS * stride]
+        self._logits = logits.reshape(MAX_ROWS, stride)[:, : self.spec.vocab_size]
+        self._inputs = np.zeros((4, max(self.max_tokens, MAX_ROWS)), np.int32)
+        self._tables = np.zeros(0, np.int32)
         self._sync = _anonymous(mmap.PAGESIZE)
         self._pool = WorkerPool(image.code, manifest.entry, num_threads)
-        self.scan = NativeScan(image.code, manifest.entry, self.spec.vocab_size)
+        self._draws = _anonymous(MAX_ROWS * ctypes.sizeof(RowDraw))
+        self._seen = _anonymous(MAX_ROWS * seen_bytes(self.spec.vocab_size))
+        self.scan = NativeScan(image.code, manifest.entry, self.spec.vocab_size, self._seen.data)
         self._close = weakref.finalize(self, self._pool.close)
         self.interrupt, self.clear_interrupt = self._pool.interrupt, self._pool.clear_interrupt
         self._args = StepArgs(
             persistent=image.weights.ctypes.data,
             arena=self._arena.ctypes.data,
             kv_pool=kv_memory.ctypes.data,
-            logits=self._logits.ctypes.data,
+            logits=logits.ctypes.data,
             sync=self._sync.ctypes.data,
+            draws=self._draws.ctypes.data,
+            seen=self._seen.ctypes.data,
+            token_ids=self._inputs[0].ctypes.data,
+            positions=self._inputs[1].ctypes.data,
+            sequence=self._inputs[2].ctypes.data,
+            logit_rows=self._inputs[3].ctypes.data,
         )
 
     @property
@@ -70,23 +89,35 @@ class NativeExecutor:
         num_tokens, num_rows = len(batch.token_ids), len(batch.logit_rows)
         assert 0 < num_tokens <= self.max_tokens and num_rows <= self.max_rows, (num_tokens, num_rows)
         self._sync[:_SYNC_BYTES] = 0
-        self._point_at(batch)
+        self._put(batch)
+        self._ask(batch.lanes)
         if not self._pool.run(self._args):
             return None
-        stride = padded_rows(self.spec.vocab_size)
-        return self._logits[: num_rows * stride].reshape(num_rows, stride)[:, : self.spec.vocab_size]
+        return self._logits[:num_rows]
 
     def close(self) -> None:
         """End the worker threads; idempotent. Memory goes with the executor."""
         self._close()
 
-    def _point_at(self, batch: Batch) -> None:
-        args = self._args
-        args.token_ids, args.positions = batch.token_ids.ctypes.data, batch.positions.ctypes.data
-        args.sequence, args.page_tables = batch.sequence.ctypes.data, batch.page_tables.ctypes.data
-        args.logit_rows = batch.logit_rows.ctypes.data
-        args.num_tokens, args.num_rows = len(batch.token_ids), len(batch.logit_rows)
-        args.num_sequences, args.page_stride = batch.page_tables.shape
+    def _put(self, batch: Batch) -> None:
+        """Copy the arrays to where the step looks for them: less than to ask NumPy for their addresses."""
+        args, (token_ids, positions, sequence, logit_rows), tables = self._args, self._inputs, batch.page_tables
+        args.num_tokens, args.num_rows = num_tokens, num_rows = len(batch.token_ids), len(batch.logit_rows)
+        token_ids[:num_tokens], positions[:num_tokens] = batch.token_ids, batch.positions
+        sequence[:num_tokens], logit_rows[:num_rows] = batch.sequence, batch.logit_rows
+        args.num_sequences, args.page_stride = tables.shape
+        if tables.size > self._tables.size:
+            self._tables = np.zeros(2 * tables.size, np.int32)
+            args.page_tables = self._tables.ctypes.data
+        self._tables[: tables.size] = tables.reshape(-1)
+
+    def _ask(self, lanes: Sequence[Lane]) -> None:
+        """Say what is to be noted of the rows."""
+        self._args.num_seen = len(lanes)
+        for number, lane in enumerate(lanes):
+            draw = draw_of(lane)
+            inverse, keys = (0.0, 0) if draw is None else (draw.inverse, draw.seed)
+            _ROW_DRAW(self._draws.data, 16 * number, inverse, keys & 0xFFFFFFFF, keys >> 32, lane.position)
 
 
 def _anonymous(num_bytes: int) -> NDArray[np.uint8]:

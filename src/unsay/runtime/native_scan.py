@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import struct
 
 import numpy as np
 
 from unsay.core import Float32Array
-from unsay.isa.scan import PART_TOKENS, SCAN_TOKENS
-from unsay.runtime.scan import Draw, Race, Survey
+from unsay.isa.scan import PART_TOKENS, SCAN_TOKENS, seen_bytes
+from unsay.runtime.scan import Draw, Glance, Race, Survey
 
 _SURVEY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p)
 _RACE = ctypes.CFUNCTYPE(
@@ -20,14 +21,19 @@ _RACE = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
-class NativeScan:
-    """Rows of one length, one at a time. Not re-entrant."""
+_ROW_SEEN = struct.Struct("<fidffiI").unpack_from
+"""isa.scan.RowSeen."""
 
-    def __init__(self, code: mmap.mmap, entry: dict[str, int], num_tokens: int) -> None:
+
+class NativeScan:
+    """Rows of one length, one at a time. Not re-entrant. seen: what the step notes of its rows (isa/scan.py)."""
+
+    def __init__(self, code: mmap.mmap, entry: dict[str, int], num_tokens: int, seen: memoryview) -> None:
         base = int(np.frombuffer(code, np.uint8).ctypes.data)
         self._keep_alive = code
         self._survey, self._race = _SURVEY(base + entry["survey"]), _RACE(base + entry["race"])
         self._num_tokens = num_tokens
+        self._seen, self._seen_bytes = seen, seen_bytes(num_tokens)
         self._count = -(-num_tokens // SCAN_TOKENS) * SCAN_TOKENS
         self._filled = np.full(self._count, -np.inf, np.float32)
         num_parts = -(-num_tokens // PART_TOKENS)
@@ -36,6 +42,11 @@ class NativeScan:
         self._raced = Race(words[:num_tokens], bounds[:num_tokens], np.empty(num_parts, np.float32))
         self._survey_out = [array.ctypes.data for array in self._surveyed]
         self._race_out = [array.ctypes.data for array in (words, bounds, self._raced.reach)]
+
+    def glance(self, number: int, logits: Float32Array, draw: Draw | None) -> Glance:
+        """As the step noted it."""
+        largest, likeliest, total, bound, next_bound, leader, word = _ROW_SEEN(self._seen, number * self._seen_bytes)
+        return Glance(largest, likeliest, total, bound, next_bound, leader, word)
 
     def survey(self, scores: Float32Array, inverse: float) -> Survey:
         """N12."""

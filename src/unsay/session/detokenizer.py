@@ -61,13 +61,11 @@ class Detokenizer:
         if self._stopped:
             return ""
         is_control = token_id in self._tokenizer.control_ids
-        return self._release(
-            self._decoder.decode(b"" if is_control else self._tokenizer.token_bytes(token_id), is_control)
-        )
+        return self._release(self._decode(b"" if is_control else self._tokenizer.token_bytes(token_id), is_control))
 
     def flush(self) -> str:
         """The rest, when no more tokens come: text held back, and U+FFFD for an unfinished character."""
-        text = self._release(self._decoder.decode(b"", True)) + self._held
+        text = self._release(self._decode(b"", True)) + self._held
         self._held = ""
         return text
 
@@ -86,10 +84,17 @@ class Detokenizer:
             self.push(token_id)
 
     def _clear(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._open = b""
         self._matchers = [StopMatcher(stop) for stop in self._stop]
         self._held = ""
         self._stopped = False
+
+    def _decode(self, data: bytes, is_final: bool) -> str:
+        """Text of the bytes; an unfinished character stays open unless they are final."""
+        data = self._open + data
+        text, used = codecs.utf_8_decode(data, "replace", is_final)
+        self._open = data[used:]
+        return text
 
     def _release(self, text: str) -> str:
         if not self._matchers:

@@ -6,9 +6,10 @@
 
 The step is straight-line; kernels are functions made for a format and shape and shared by all layers. Barriers, of
 which the last is the end of the step: one for each of EMBED, NORM, QKV, MATMUL, ROPE, QUANT, SILU_MUL, ADD; two for
-FFN (hidden complete, out complete); three for ATTN (keys visible, parts complete, output complete), four where
-heads do not fill whole Q8A blocks. A llama layer of NORM QKV ATTN MATMUL NORM FFN has nine. In a step of a row or two
-a NORM has none if the kernel after it leaves what it reads and writes alone (norm.py): then a layer has seven.
+FFN (hidden complete, out complete); three for LOGITS (look.py), and for ATTN (keys visible, parts complete, output
+complete), four where heads do not fill whole Q8A blocks. A llama layer of NORM QKV ATTN MATMUL NORM FFN has nine. In a
+step of a row or two a NORM has none if the kernel after it leaves what it reads and writes alone (norm.py): then a
+layer has seven.
 
 Instructions that are not tensor work end here with ProgramError, except a HALT at the end.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from unsay.compiler.codegen.backends import Code
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Module, Value
-from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, matmul, norm, rope, tile
+from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, look, matmul, norm, rope, tile
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
@@ -140,9 +141,9 @@ class _StepWriter:
         self.unit = unit
         self.logits = logits
         self.tensors: dict[int, Tensor] = {}
-        self.persistent, self.arena, self.pool, self.logits_base = (
+        self.persistent, self.arena, self.pool, self.logits_base, self.draws, self.seen = (
             f.load(PTR, f["args"].at(getattr(StepArgs, name).offset), align=8)
-            for name in ("persistent", "arena", "kv_pool", "logits")
+            for name in ("persistent", "arena", "kv_pool", "logits", "draws", "seen")
         )
         self.num_threads = f.load(I32, f["args"].at(StepArgs.num_threads.offset), align=4)
         self.thread, self.threads = f["thread"].cast("sext", I64), self.num_threads.cast("sext", I64)
@@ -150,6 +151,7 @@ class _StepWriter:
             Dim0.TOKENS: f.load(I32, f["args"].at(StepArgs.num_tokens.offset), align=4).cast("sext", I64),
             Dim0.ROWS: f.load(I32, f["args"].at(StepArgs.num_rows.offset), align=4).cast("sext", I64),
         }
+        self.num_seen = f.load(I32, f["args"].at(StepArgs.num_seen.offset), align=4).cast("sext", I64)
         self.states = self.arena.at(scratch_offset)
         self.unquantised = self.arena.at(scratch_offset + _states_bytes(spec, max_threads))
         self.where = ""
@@ -202,7 +204,10 @@ class _StepWriter:
     def _run(self, kernel: str, count: Dim0, *pointers: Value) -> None:
         if count not in self.counts:
             raise ProgramError(f"{self.where}: the result must count tokens or logit rows")
-        self.f.run(kernel, self.f["args"], self.thread, self.threads, self.counts[count], *pointers)
+        self._run_for(self.counts[count], kernel, *pointers)
+
+    def _run_for(self, count: Value, kernel: str, *pointers: Value) -> None:
+        self.f.run(kernel, self.f["args"], self.thread, self.threads, count, *pointers)
 
     def _meet(self) -> None:
         f = self.f
@@ -256,6 +261,14 @@ class _StepWriter:
     def _stream(self, instruction: Instruction) -> None:
         channel = instruction.integer("channel")
         if channel == Channel.LOGITS:
+            logits = self._rows(instruction.registers[1], DType.F32)
+            if not 0 < self.spec.vocab_size <= logits.stride:
+                raise ProgramError(
+                    f"{self.where}: {logits.stride} logits in a row, the vocabulary has {self.spec.vocab_size}"
+                )
+            for kernel in look.look(self.module, self.spec.vocab_size, logits.stride):
+                self._run_for(self.num_seen, kernel, logits.address, self.draws, self.seen)
+                self._meet()
             return
         if channel != Channel.EMBED:
             raise ProgramError(f"{self.where}: channel {channel} is not tensor work")

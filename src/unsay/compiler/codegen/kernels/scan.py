@@ -1,10 +1,11 @@
-"""What the sampler asks of a row of logits f32 [count], in machine code: N12 and N13, with the bits of runtime/scan.py.
+"""What the sampler asks of a row of scores f32 [count], in machine code: N12 and N13, with the bits of runtime/scan.py.
 
     survey(row, count, inverse, largest, weight)
     race(row, count, shift, inverse, key0, key1, position, words, bounds, reach)
 
 largest, weight, reach: f32 [parts]; words: i32 [count]; bounds: f32 [count]. They are entries of their own, called by
-one thread between two steps. count is a multiple of 32; what fills a row up to that is -inf, which weighs nothing.
+one thread between two steps, for scores a step does not know (look.py does its own logits). count is a multiple of 32;
+what fills a row up to that is -inf, which weighs nothing.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def _survey(f: Function) -> None:
     with f.loop("part", 0, f["count"], PART_TOKENS) as begin:
         part = f.slot(F32X16, float("-inf"))
         with f.loop("largest", begin, _part_end(f, begin), LANES) as at:
-            part.set(_maximum_or_nan(f, part.get(), _scores(f, at)))
-        top.set(_maximum_or_nan(f, top.get(), part.get()))
-        f.store(_largest_or_nan(f, part.get()), _of_part(f, "largest", begin), align=4)
-    highest, inverse = _largest_or_nan(f, top.get()).splat(LANES), f["inverse"].splat(LANES)
+            part.set(maximum_or_nan(f, part.get(), _scores(f, at)))
+        top.set(maximum_or_nan(f, top.get(), part.get()))
+        f.store(largest_or_nan(f, part.get()), _of_part(f, "largest", begin), align=4)
+    highest, inverse = largest_or_nan(f, top.get()).splat(LANES), f["inverse"].splat(LANES)
     with f.loop("part", 0, f["count"], PART_TOKENS) as begin:
         total = f.slot(F32X16, 0.0)
         with f.loop("weight", begin, _part_end(f, begin), LANES) as at:
@@ -53,30 +54,34 @@ def _survey(f: Function) -> None:
 
 def _race(f: Function) -> None:
     shift, inverse = f["shift"].splat(LANES), f["inverse"].splat(LANES)
+    keys = f["key0"], f["key1"]
     with f.loop("part", 0, f["count"], PART_TOKENS) as begin:
         reach = f.slot(F32X16, 0.0)
         with f.loop("token", begin, _part_end(f, begin), SCAN_TOKENS) as at:
-            for half, word in enumerate(_words(f, at)):
+            for half, word in enumerate(noise_words(f, at, keys, f["position"])):
                 first = at + half * LANES
-                rest = ((word ^ -1).cast("uitofp", F32X16) + 0.5) * 2.0**-32
-                bound = exp(f, (_scores(f, first) - shift) * inverse) / rest
+                bound = score_bound(f, (_scores(f, first) - shift) * inverse, word)
                 reach.set(maximum(f, reach.get(), bound))
                 f.store(word, f["words"].at(first * 4), align=4)
                 f.store(bound, f["bounds"].at(first * 4), align=4)
         f.store(largest(f, reach.get()), _of_part(f, "reach", begin), align=4)
 
 
-def _words(f: Function, token: Value) -> list[Value]:
+def noise_words(f: Function, token: Value, keys: tuple[Value, Value], position: Value) -> list[Value]:
     """The words <16 x i32> of the tokens from `token` on, SCAN_TOKENS of them."""
     lanes = ", ".join(f"i64 {lane}" for lane in range(_COUNTERS))
     counter = (token // 4).splat(_COUNTERS) + Value(f, _WIDE, f"<{lanes}>")
-    position = f["position"].cast("zext", I64).splat(_COUNTERS)
+    place = position.cast("zext", I64).splat(_COUNTERS)
     zero = f.constant(_WIDE, 0)
-    keys = [f[name].splat(_COUNTERS) for name in ("key0", "key1")]
-    four = _philox(f, [counter, position, zero, zero], keys)
+    four = _philox(f, [counter, place, zero, zero], [key.splat(_COUNTERS) for key in keys])
     pairs = [_alternating(four[start], four[start + 1]).cast("bitcast", _WIDE) for start in (0, 2)]
     every = _alternating(*pairs).cast("bitcast", vector(I32, SCAN_TOKENS))
     return [every.shuffle(range(start, start + LANES)) for start in range(0, SCAN_TOKENS, LANES)]
+
+
+def score_bound(f: Function, scores: Value, words: Value) -> Value:
+    """N13: what tokens of these words can score; scores: (x - shift) * inverse."""
+    return exp(f, scores) / (((words ^ -1).cast("uitofp", F32X16) + 0.5) * 2.0**-32)
 
 
 def _philox(f: Function, counter: list[Value], keys: list[Value]) -> list[Value]:
@@ -107,9 +112,11 @@ def _scores(f: Function, at: Value) -> Value:
     return f.load(F32X16, f["row"].at(at * 4), align=4)
 
 
-def _maximum_or_nan(f: Function, a: Value, b: Value) -> Value:
+def maximum_or_nan(f: Function, a: Value, b: Value) -> Value:
+    """The larger, lane by lane; NaN where one is."""
     return f.intrinsic("llvm.maximum.v16f32", F32X16, a, b)
 
 
-def _largest_or_nan(f: Function, x: Value) -> Value:
+def largest_or_nan(f: Function, x: Value) -> Value:
+    """The largest lane; NaN if one is."""
     return f.intrinsic("llvm.vector.reduce.fmaximum.v16f32", F32, x)

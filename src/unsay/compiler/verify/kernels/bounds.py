@@ -15,6 +15,7 @@ range, and a page table has an entry for every page up to a position. The tables
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ from unsay.isa.abi import StepArgs
 from unsay.isa.formats import QUANTISED_ACTIVATIONS, DType, activation_bytes, padded_rows, weight_bytes
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Region
 from unsay.isa.program import Instruction, Program
+from unsay.isa.scan import RowDraw, seen_bytes
 
 _NUM_PAGES = 1 << 24
 _FIELDS = {getattr(StepArgs, name).offset: name for name, *_ in StepArgs._fields_}
@@ -98,7 +100,8 @@ class _StepWorld:
         name = _FIELDS[pointer.offset.constant]
         if kind == "ptr":
             return Pointer(name, Affine())
-        high = {"num_tokens": self.limits.max_tokens, "num_rows": self.limits.max_rows}
+        rows = self.limits.max_rows
+        high = {"num_tokens": self.limits.max_tokens, "num_rows": rows, "num_seen": rows}
         return of(Symbol(name, 1, high.get(name, self.limits.max_threads)))
 
     def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
@@ -129,6 +132,9 @@ class _StepWorld:
         yield ("arena", self.arena_bytes + scratch - rows), Room(rows)
         tensors = [self._named[index][r] for r in instruction.registers if r != NO_REGISTER]
         yield from (_room(tensor) for tensor in tensors)
+        if instruction.row.name == "STREAM":
+            yield ("draws", 0), Room(self.limits.max_rows * ctypes.sizeof(RowDraw))
+            yield ("seen", 0), Room(self.limits.max_rows * seen_bytes(spec.vocab_size))
         if instruction.row.name == "FFN":
             dtype, size = DType(instruction.integer("hidden_dtype")), instruction.integer("ffn_size")
             capacity = tensors[0].integer("dim0")
@@ -255,7 +261,7 @@ class _KernelWorld:
         if name in ("token_ids", "positions", "sequence", "logit_rows"):
             return self.count * 4
         if name == "args":
-            return Affine(StepArgs.reserved.offset + 4)
+            return Affine(StepArgs.num_seen.offset + 4)
         if name == "page_tables":
             return None
         return Affine(machine.stack_bytes[name])

@@ -47,8 +47,10 @@ def execute(frame: Frame, line: Line) -> Value:
 
 def _binary(frame: Frame, line: Line) -> Value:
     left, right = (frame.value(operand) for operand in line.operands)
-    if element(line.type) == "i64":
+    if line.type == "i64":
         return indexes.binary(frame.machine, line.op, left, right)
+    if element(line.type) == "i64":  # words of noise: no index is made of them
+        return OPAQUE
     if is_float(line.type):
         return lanewise(partial(float_operation, line.op), left, right)
     if element(line.type) == "i1":

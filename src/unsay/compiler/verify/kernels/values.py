@@ -64,7 +64,7 @@ class Vector:
 
 Value: TypeAlias = Scalar | Vector
 
-_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "ptr": 64}
+_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64, "ptr": 64}
 
 
 def lanes_of(kind: str) -> int:
@@ -89,7 +89,7 @@ def num_bytes(kind: str) -> int:
 
 def is_float(kind: str) -> bool:
     """Whether elements are half or float."""
-    return element(kind) in ("half", "float")
+    return element(kind) in ("half", "float", "double")
 
 
 def float_constant(text: str) -> Term:
