@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, compress, count
+from operator import add
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -185,19 +186,21 @@ def _utf8(text: str) -> bytes:
 
 def _merges(merges: Sequence[str], ids: dict[str, int]) -> tuple[array[int], array[int]]:
     """The columns pairs and merges. Of a pair written twice the later one counts."""
-    ranked: dict[int, int] = {}
-    for rank, merge in enumerate(merges):
-        left, space, right = merge.partition(" ")
-        if not space or " " in right:
-            raise ModelFileError(f"the merge {merge[:80]!r} is not two tokens with a space between them")
-        try:
-            pair = ids[left] << 32 | ids[right]
-            ranked[pair] = rank << 32 | ids[left + right]
-        except KeyError as missing:
-            name = str(missing.args[0])[:80]
-            raise ModelFileError(
-                f"the vocabulary and its merges do not fit together: `{name}` out of vocabulary"
-            ) from None
+    odd = next((merge for merge in merges if merge.count(" ") != 1), None)
+    if odd is not None:
+        raise ModelFileError(f"the merge {odd[:80]!r} is not two tokens with a space between them")
+    names = " ".join(merges).split(" ") if merges else []
+    id_of = ids.__getitem__
+    try:
+        halves = list(map(id_of, names))
+        made = map(id_of, map(add, names[::2], names[1::2]))
+        ranked = {
+            left << 32 | right: rank << 32 | product
+            for rank, (left, right, product) in enumerate(zip(halves[::2], halves[1::2], made, strict=True))
+        }
+    except KeyError as missing:
+        name = str(missing.args[0])[:80]
+        raise ModelFileError(f"the vocabulary and its merges do not fit together: `{name}` out of vocabulary") from None
     pairs = sorted(ranked)
     return array("Q", pairs), array("Q", map(ranked.__getitem__, pairs))
 

@@ -7,6 +7,7 @@ It raises UnsayError for what the user can mend; that is printed as one line. Us
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import io
 import os
@@ -99,7 +100,7 @@ def make_verb_parser(name: str) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `unsay`; returns the exit code."""
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # or NumPy's BLAS spins for 30 ms once it is imported
+    _start_lightly()
     try:
         _prepare_streams()
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
@@ -132,6 +133,12 @@ def _dispatch(argv: list[str]) -> int:
     code = verb_args.run(verb_args)
     flush()
     return code
+
+
+def _start_lightly() -> None:
+    """Imports make many objects and hardly any garbage. NumPy's BLAS would spin for 30 ms once it is imported."""
+    gc.set_threshold(20_000)
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 
 def _prepare_streams() -> None:

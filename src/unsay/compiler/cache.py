@@ -21,7 +21,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -130,12 +129,12 @@ def exclusive(root: Path, model: str, progress: Progress | None = None) -> Gener
         wait_for_lock(lock, progress)
         with _cache_errors(root, 0):
             _remove_abandoned(root)
-            shutil.rmtree(work, ignore_errors=True)
+            _remove(work)
             work.mkdir()
         try:
             yield work
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            _remove(work)
 
 
 def store_weights(root: Path, work: Path, key: str, num_bytes: int, write: Callable[[BinaryIO], None]) -> str:
@@ -205,7 +204,14 @@ def _remove_abandoned(root: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Whatever of it can be; a warm start gets along without the import."""
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
@@ -218,6 +224,8 @@ def _cache_errors(root: Path, num_bytes: int) -> Generator[None]:
 
 def _explain(error: OSError, root: Path, num_bytes: int) -> str:
     if error.errno in _NO_SPACE:
+        import shutil
+
         free = shutil.disk_usage(root).free
         return (
             f"{error.strerror}; {num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free; "

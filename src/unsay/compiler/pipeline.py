@@ -53,7 +53,6 @@ def build_image(job: Job) -> ImageFiles:
     """Compile the model and store the image. LLVM works in a process of its own, meanwhile the weights are packed."""
     _report(job, 0)
     loaded = load(job.source, job.kv)
-    vocabulary = vocabulary_bytes(loaded.vocab)
     graph = to_graph(loaded)
     proofs = run_validated(graph, PIPELINE)
     verify(graph)
@@ -61,6 +60,7 @@ def build_image(job: Job) -> ImageFiles:
     check_arena(lowered.program, lowered.arena_bytes)
     with ThreadPoolExecutor(1) as beside:
         code = beside.submit(emit_code, job, lowered, loaded.spec)
+        vocabulary = vocabulary_bytes(loaded.vocab)
         weights = pack(job, loaded, lowered)
         made = code.result()
     _report(job, 1)
