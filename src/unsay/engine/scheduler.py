@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,8 +79,9 @@ class Scheduler:
 
         A request for which no pages are left ends with OutOfPagesError; the others go on.
         """
+        guesses = self._guesses()
         with self.lock:
-            reserved = [(request, self._reserve(request, share)) for request, share in self._candidates()]
+            reserved = [(request, self._reserve(request, share)) for request, share in self._candidates(guesses)]
             self.in_flight = {request: share for request, share in reserved if share is not None}
             lanes = [request.lanes(share.guesses) for request, share in self.in_flight.items() if share.num_rows]
             batch = make_batch([*self.in_flight.values()], list(itertools.chain.from_iterable(lanes)))
@@ -127,7 +128,15 @@ class Scheduler:
                 break
         return events
 
-    def _candidates(self) -> list[tuple[Request, Share]]:
+    def _guesses(self) -> dict[Request, list[int]]:
+        """For a request that will have the step to itself, if it is one token. Without the lock, which others wait for:
+        a drafter belongs to who steps, and guesses that come too late are for nobody."""
+        runnable = [request for request in tuple(self.requests) if request.is_runnable]
+        if len(runnable) != 1 or len(runnable[0].context.pending) != 1:
+            return {}
+        return {runnable[0]: runnable[0].guesses(min(self.max_tokens, self.max_rows) - 1, self.context_length)}
+
+    def _candidates(self, guessed: Mapping[Request, list[int]]) -> list[tuple[Request, Share]]:
         runnable = [request for request in self.requests if request.is_runnable]
         lanes = sorted((r for r in runnable if len(r.context.pending) == 1), key=lambda request: request.last_turn)
         prompts = [request for request in runnable if len(request.context.pending) > 1]
@@ -138,8 +147,7 @@ class Scheduler:
             if num_tokens == 0 or room_for_rows == 0:
                 break
             is_last = num_tokens == len(request.context.pending)
-            is_alone = len(runnable) == 1 and num_tokens == 1
-            guesses = request.guesses(min(room, room_for_rows) - 1, self.context_length) if is_alone else []
+            guesses = guessed.get(request, []) if len(runnable) == num_tokens == 1 else []
             share = Share(request.context, num_tokens, int(is_last) + len(guesses), guesses)
             chosen.append((request, share))
             room -= share.size

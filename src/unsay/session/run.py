@@ -46,10 +46,12 @@ class Runner:
     """The run of one session, if there is one.
 
     lock: the session's. It is held where a verb asks (streamed, settle, check_free, reopen), and taken by the others.
+    door: held by who interrupts, before the lock (as Scheduler.door).
     """
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, timeline: Timeline, corrections: Corrections) -> None:
         self.lock = threading.RLock()
+        self._door = threading.RLock()
         self._engine = engine
         self._tokenizer = tokenizer
         self._timeline = timeline
@@ -122,6 +124,8 @@ class Runner:
             if self._run is not run or self._timeline.place.finish is not None or run.num_left == 0:
                 return None
             stream = run.stream = run.stream or self._start_stream(run)
+        with self._door:
+            pass
         event = None if run.must_stop else stream.next()
         with self.lock:
             if event is None or self._run is not run or run.stream is not stream:
@@ -173,7 +177,7 @@ class Runner:
             if run.stream is not None:
                 self._engine.give_up(run.stream.request)
             return True
-        with self.lock:
+        with self._door, self.lock:
             if self._run is not run:
                 return False
             if run.stream is not None:
