@@ -95,20 +95,26 @@ class Scheduler:
             if choices is None:
                 return []
             assert len(choices) == len(batch.lanes), (len(choices), len(batch.lanes))
-            chosen = iter(choices)
-            rows = [list(itertools.islice(chosen, share.num_rows)) for share in in_flight.values()]
-            events = [self._advance(*pair, taken) for pair, taken in zip(in_flight.items(), rows, strict=True)]
+            events: list[TokenEvent] = []
+            start = 0
+            for request, share in in_flight.items():
+                events += self._advance(request, share, choices[start : start + share.num_rows])
+                start += share.num_rows
         with self.door:
-            return list(itertools.chain.from_iterable(events))
+            return events
 
     def _advance(self, request: Request, share: Share, rows: Sequence[Choice | None]) -> list[TokenEvent]:
         """Take what was chosen after the pending tokens, and after each guess that was right."""
         if request.is_withdrawn:
             return []
-        choices = [choice for choice in rows if choice is not None]
-        if any(math.isnan(choice.logprob) for choice in choices):
-            self._end(request, ModelFileError(_NOT_FINITE.format(len(request.history))))
-            return []
+        choices: list[Choice] = []
+        for choice in rows:
+            if choice is None:
+                break
+            if math.isnan(choice.logprob):
+                self._end(request, ModelFileError(_NOT_FINITE.format(len(request.history))))
+                return []
+            choices.append(choice)
         if request.drafter is not None and share.guesses:
             request.drafter.learn(len(choices) - 1)
         events = self._accept(request, choices)
