@@ -19,7 +19,7 @@ PER_TARGET = 6
 @pytest.mark.parametrize(("target", "dtype"), [("avx512-vnni", "Q8_0"), ("avx2", "Q4_1"), ("aarch64-dotprod", "Q4_0")])
 def test_no_mutant_of_a_tile_is_proved(target: str, dtype: str):
     unit, product, module = dot_unit(find_target(target)), Product(DType[dtype], 64, 64, DType.Q8A, 8), Module("")
-    notes_function(notes := Module(""), product, 1)
+    notes_function(notes := Module(""), unit, product, 1)
     tile_function(module, unit, product, 1)
     for mutant in mutants(module.text(), seed=20, count=PER_TARGET):
         result = attempt(partial(prove_tile, unit, product, 1, notes.text() + mutant))

@@ -235,6 +235,10 @@ class Function:
         """Lane by lane: yes where the condition holds."""
         return self.emit(yes.type, f"select {condition}, {yes}, {self.operand(yes.type, no)}")
 
+    def shifted_right(self, value: Value, by: int) -> Value:
+        """An arithmetic shift: the sign comes in from the left."""
+        return self.emit(value.type, f"ashr {value}, {self.constant(value.type, by).text}")
+
     def smaller(self, left: Value, right: Value | int) -> Value:
         """The smaller of two signed integers."""
         return self.select(left.compare("slt", right), left, right)

@@ -16,8 +16,9 @@ import llvmlite.binding as llvm
 
 from unsay.isa.targets import Target
 
-_KEEP_ORDER = ("--pre-RA-sched=source", "--enable-misched=false")
-"""The tiles are written in an order that fits the registers; LLVM's schedulers would spill them."""
+_KEEP_ORDER = ("--pre-RA-sched=source", "--enable-misched=false", "--x86-machine-combiner=false")
+"""The tiles are written in an order that fits the registers; LLVM's schedulers, and what adds in another order, would
+spill them."""
 
 _OF_LANES = ("nvptx", "amdgcn")
 """Triples of GPUs, whose kernels leave -O3 something to do."""

@@ -61,23 +61,6 @@ def test_smmla_multiplies_two_rows_with_two_columns():
     assert [_value(lane) for lane in made] == (start + rows.reshape(2, 8) @ columns.reshape(2, 8).T).ravel().tolist()
 
 
-def test_sign_and_magnitude_of_every_pair_of_extremes():
-    for w in EXTREMES:
-        assert _value(lanes.unsigned(lanes.magnitude(*_unknown([w])), 8)) == abs(w)
-        for x in EXTREMES:
-            assert _value(lanes.sign(*_unknown([x, w]))) == _wrapped(int(np.sign(w)) * x, 8)
-
-
-def test_the_product_of_magnitude_and_sign_is_the_product_unless_x_is_the_least():
-    w, least = (lanes.byte(z3.BitVec(name, 8)) for name in "wx")
-    safe = lanes.byte(z3.BitVec("x", 8), -127)
-    plain = z3.simplify(lanes.times(w, safe).term)
-    product = lanes.times(lanes.unsigned(lanes.magnitude(w), 8), lanes.sign(safe, w))
-    assert z3.simplify(product.term).eq(plain)
-    wrong = lanes.times(lanes.unsigned(lanes.magnitude(w), 8), lanes.sign(least, w))
-    assert decide(wrong.term == plain, z3.BitVec("w", 8) == -1).status is Status.REFUTED
-
-
 @pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize(("op", "of_numpy"), [
     ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("and", np.bitwise_and), ("or", np.bitwise_or),
@@ -96,7 +79,16 @@ def test_shifts_take_the_bits_of_the_type():
     (byte,) = _unknown([-86])
     assert _value(lanes.binary("lshr", byte, lanes.constant(4, 8), 8)) == 10
     assert _value(lanes.binary("shl", lanes.constant(5), lanes.constant(7), 32)) == 640
+    assert _value(lanes.binary("ashr", byte, lanes.constant(4, 8), 8)) == -6
     assert _value(lanes.unsigned(lanes.binary("xor", byte, lanes.constant(-128, 8), 8), 8)) == -86 + 128
+
+
+def test_words_of_two_bytes_are_widened_by_shifts():
+    low, high = _unknown([-86, 55])
+    word, eight = lanes.joined((low, high)), lanes.constant(8, 16)
+    assert _value(word) == 55 * 256 + 170
+    assert _value(lanes.binary("ashr", word, eight, 16)) == 55
+    assert _value(lanes.binary("ashr", lanes.binary("shl", word, eight, 16), eight, 16)) == -86
 
 
 @pytest.mark.parametrize("lemma", lanes.lemmas(), ids=lambda lemma: lemma[0])

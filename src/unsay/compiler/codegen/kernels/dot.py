@@ -5,13 +5,14 @@ Every instruction gives the exact int32 sum, so the rest of every kernel is the 
     vpdpbusd    u8 x s8, four products into each i32 lane, no saturation
     vpmaddubsw  u8 x s8, two products into each saturating i16 lane, then vpmaddwd into i32:
                 u4 * s8: |sum of 8 steps| <= 8 * 2 * 15 * 128 = 30720 fits i16, so one vpmaddwd serves a whole block
-                (added by vpaddsw, which never saturates here and which LLVM leaves in the order it is written);
-                s8 * s8: |w| * sign(w) x, one step <= 2 * 128 * 127 = 32512 fits (an activation is never -128)
+    vpmaddwd    s16 x s16, two products into each i32 lane: AVX2's way with s8 weights, whose sums would not fit i16
     sdot        s8 x s8, four products into each i32 lane
     smmla       s8 x s8, rows times tokens: 2 x 8 by 8 x 2 into four i32 lanes; a token alone takes sdot
-    i16x8.dot   s16 x s16, two products into each i32 lane; bytes are widened first, lanes paired after the block
+    i16x8.dot   vpmaddwd on WebAssembly, for all weights
 
 vpdpbusd takes unsigned weights: Q8_0 enters as w + 128, and 128 times the activation's sum is taken off after.
+Where words are multiplied, activations come as 16 bits, wide blocks whole, and of four columns of weights the even ones
+are widened first, then the odd ones: two shifts and one. So are the activations ordered (`WORD_ORDER`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from unsay.compiler.codegen.builder import BOOL, I8, I16, I32, Function, Module, Value, vector
+from unsay.compiler.codegen.builder import I8, I16, I32, Function, Module, Value, vector
 from unsay.isa.formats import DType
 from unsay.isa.targets import Target
 
@@ -59,6 +60,13 @@ class DotUnit:
             return 8
         return 128 if dtype is DType.Q8_0 and self.instruction == "vpdpbusd" else 0
 
+    def takes_words(self, dtype: DType) -> bool:
+        """Whether activations are int16 [32] in the order of columns `WORD_ORDER` to `block_dot`, else int8 [32]."""
+        return self.instruction == "i16x8.dot" or (self.instruction == "vpmaddubsw" and dtype is DType.Q8_0)
+
+
+WORD_ORDER = tuple(column + i for column in range(0, 32, 4) for i in (0, 2, 1, 3))
+"""Column of each of the 32 words of an activation block."""
 
 _UNITS = {
     "avx512-vnni": DotUnit("vpdpbusd", 64, (8, 2, 1)),
@@ -83,33 +91,40 @@ def block_dot(
     blocks: Sequence[Value],
     starts: Sequence[Value] | None = None,
 ) -> list[Value]:
-    """<lanes x i32> for each piece and each activation block (address of 32 int8): exact dots with `unit.lanes` rows,
-    plus `starts`; all blocks of the first piece, then those of the next.
+    """<lanes x i32> for each piece and each activation block (address of 32 int8, or of 32 int16 where the unit takes
+    words): exact dots with `unit.lanes` rows, plus `starts`; all blocks of the first piece, then those of the next.
 
     `pieces` are the addresses of rows' first bytes in a packed weight block. Written column by column, so that each
-    register of weights and each four activations are loaded once and used for all that need them.
+    register of weights and each few activations are loaded once and used for all that need them.
     """
     if unit.instruction == "smmla" and len(blocks) % 2 == 0:
         matrices = [_matrix_dots(f, dict(_unpacked(f, unit, dtype, piece)), blocks) for piece in pieces]
         return _added(starts, [dot for dots in matrices for dot in dots])
-    step, finish = _ways(unit, signed=dtype is DType.Q8_0)
+    step, finish = _ways(unit, dtype)
+    registers, columns_of_x = (_words, _two_words) if unit.takes_words(dtype) else (_unpacked, _four_bytes)
     count = len(pieces) * len(blocks)
     sums: list[Value | None] = list(starts) if starts and finish is None else [None] * count
-    for columns in zip(*(_unpacked(f, unit, dtype, piece) for piece in pieces), strict=True):
+    for columns in zip(*(registers(f, unit, dtype, piece) for piece in pieces), strict=True):
         for place, block in enumerate(blocks):
-            first, weights = columns[0]
-            x = _four_columns(f, unit, block, first).cast("bitcast", weights.type)
+            x = columns_of_x(f, unit, block, columns[0][0])
             for at, (_, values) in zip(range(place, count, len(blocks)), columns, strict=True):
                 sums[at] = step(f, unit, sums[at], values, x)
     done = [total for total in sums if total is not None]
     return done if finish is None else _added(starts, [finish(f, total) for total in done])
 
 
-def _four_columns(f: Function, unit: DotUnit, block: Value, columns: int) -> Value:
+def _four_bytes(f: Function, unit: DotUnit, block: Value, column: int) -> Value:
     """Four bytes of an activation block for every row; sdot takes them out of a register of 16 that one load fills."""
-    if unit.architecture != "aarch64":
-        return f.load(I32, block.at(columns), align=4).splat(unit.lanes)
-    return f.load(vector(I32, 4), block.at(columns // 16 * 16), align=16).shuffle([columns % 16 // 4] * 4)
+    if unit.architecture == "aarch64":
+        four = f.load(vector(I32, 4), block.at(column // 16 * 16), align=16).shuffle([column % 16 // 4] * 4)
+    else:
+        four = f.load(I32, block.at(column), align=4).splat(unit.lanes)
+    return four.cast("bitcast", vector(I8, unit.vector_bytes))
+
+
+def _two_words(f: Function, unit: DotUnit, block: Value, place: int) -> Value:
+    """Two words of an activation block for every row."""
+    return f.load(vector(I16, 2), block.at(place * 2), align=4).shuffle([0, 1] * unit.lanes)
 
 
 def _added(starts: Sequence[Value] | None, dots: list[Value]) -> list[Value]:
@@ -131,32 +146,33 @@ def _unpacked(f: Function, unit: DotUnit, dtype: DType, weights: Value) -> Itera
         yield from ((column + 16, loaded >> 4) for column, loaded in nibbles)
 
 
+def _words(f: Function, unit: DotUnit, dtype: DType, weights: Value) -> Iterator[tuple[int, Value]]:
+    """(place in WORD_ORDER, two words a row): of four columns the two even ones, then the two odd ones."""
+    for column, values in _unpacked(f, unit, dtype, weights):
+        pairs = values.cast("bitcast", vector(I16, unit.vector_bytes // 2))
+        yield column, f.shifted_right(pairs << 8, 8)
+        yield column + 2, f.shifted_right(pairs, 8)
+
+
 Step: TypeAlias = Callable[[Function, DotUnit, "Value | None", Value, Value], Value]
 """(unit, sums so far, weights, activations) to sums."""
 
 
-def _ways(unit: DotUnit, signed: bool) -> tuple[Step, Callable[[Function, Value], Value] | None]:
+def _ways(unit: DotUnit, dtype: DType) -> tuple[Step, Callable[[Function, Value], Value] | None]:
     """How four columns are added, and what makes an i32 lane a row of the sums of a block, if they are not yet."""
+    if unit.takes_words(dtype):
+        return _dot_words, None
     match unit.instruction:
         case "vpdpbusd":
             return _dpbusd, None
         case "vpmaddubsw":
-            return (_signed_maddubs, None) if signed else (_maddubs, _widened)
-        case "i16x8.dot":
-            return _dot_i16, _paired
+            return _maddubs, _widened
         case _:
             return _sdot, None
 
 
 def _maddubs(f: Function, unit: DotUnit, total: Value | None, weights: Value, x: Value) -> Value:
     pairs = f.intrinsic("llvm.x86.avx2.pmadd.ub.sw", vector(I16, 16), weights, x)
-    return pairs if total is None else f.intrinsic("llvm.sadd.sat.v16i16", pairs.type, total, pairs)
-
-
-def _signed_maddubs(f: Function, unit: DotUnit, total: Value | None, weights: Value, x: Value) -> Value:
-    magnitude = f.intrinsic("llvm.abs.v32i8", weights.type, weights, f.constant(BOOL, 0))
-    signed = f.intrinsic("llvm.x86.avx2.psign.b", x.type, x, weights)
-    pairs = _widened(f, f.intrinsic("llvm.x86.avx2.pmadd.ub.sw", vector(I16, 16), magnitude, signed))
     return pairs if total is None else total + pairs
 
 
@@ -214,16 +230,7 @@ def _two_tokens(f: Function, first: Value, second: Value) -> Value:
     return halves[0].beside(halves[1])
 
 
-def _dot_i16(f: Function, unit: DotUnit, total: Value | None, weights: Value, x: Value) -> Value:
-    """<8 x i32>: two neighbouring lanes for each of 4 rows."""
-    halves: list[Value] = []
-    for lanes in (range(8), range(8, 16)):
-        pair = [bytes_.shuffle(lanes).cast("sext", vector(I16, 8)) for bytes_ in (weights, x)]
-        halves.append(f.intrinsic("llvm.wasm.dot", vector(I32, 4), *pair))
-    both = halves[0].beside(halves[1])
-    return both if total is None else total + both
-
-
-def _paired(f: Function, lanes: Value) -> Value:
-    """<4 x i32> sums of neighbours in <8 x i32>."""
-    return lanes.shuffle(range(0, 8, 2)) + lanes.shuffle(range(1, 8, 2))
+def _dot_words(f: Function, unit: DotUnit, total: Value | None, weights: Value, x: Value) -> Value:
+    name = "llvm.wasm.dot" if unit.architecture == "wasm" else "llvm.x86.avx2.pmadd.wd"
+    pairs = f.intrinsic(name, vector(I32, unit.lanes), weights, x)
+    return pairs if total is None else total + pairs

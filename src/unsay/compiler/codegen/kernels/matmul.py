@@ -3,26 +3,34 @@
 A tile function (tile.py) makes 16 rows of W x for a few tokens into a small buffer, in the one order N4 and N5 allow,
 whatever the number of tokens; what is then done with the 16 sums (the epilogue) belongs to the operation:
 
-    for each panel of this thread's share             (units whose weights stay in the cache together)
-        for each tile of tokens                       (several at a time, then one at a time)
-            notes(x, token)                           what the tile needs of its tokens, once for the panel
-            for each unit of the panel                (a unit is 1, 2 or 4 row groups)
+    for each chunk of tokens                          (as many as stay in the cache)
+        for each tile of the chunk                    (several tokens at a time, then one at a time)
+            notes(x, token)                           what the tile needs of its tokens
+        for each unit of this thread's share          (a unit is 1, 2 or 4 row groups)
+            for each tile of the chunk
                 tile(weights, x, token, notes, sums)  sums: f32 [groups][tokens][16]
                 for each token: epilogue(unit, token, sums)
+
+Weights come from memory while tiles are computed: the first tile of a unit asks for one half of the next unit, the last
+tile for the other half. If there is one tile only it asks for what comes AHEAD_BYTES later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
+from unsay.compiler.codegen.builder import F32X16, I64, Function, Module, Value
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.tile import Notes, Product, notes_function, tile_function
 from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 
-PANEL_BYTES = 64 << 10
-"""Most bytes of weights that stay in the cache while all tokens pass over them, unless one unit has more."""
+CHUNK_BYTES = 32 << 10
+"""Most bytes of activations that stay in the cache while all weights pass over them, unless one tile has more."""
+
+AHEAD_BYTES = 2048
+"""How far before their use weights are asked for when one tile streams through them."""
 
 Epilogue = Callable[[Value, Value, list[Value]], None]
 """(unit, token, one <16 x float> per row group of the unit)."""
@@ -59,33 +67,61 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
     """The loops above, over this thread's share of the units of `groups` row groups."""
     assert product.num_groups % groups == 0, (product, groups)
     begin, end = share(f, product.num_groups // groups)
-    sums = f.buffer(groups * unit.tiles[0] * LANES * 4)
-    notes = f.buffer(Notes(product, unit.tiles[0]).num_bytes)
-    panel = max(1, PANEL_BYTES // (groups * product.group_bytes))
-    with f.loop("panel", begin, end, panel) as first:
-        last = f.smaller(first + panel, end)
-        start: Value | int = 0
-        for tokens in unit.tiles:
-            stop = f["count"] - f["count"] % tokens
-            with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
+    chunk, token_bytes = _chunk_tokens(unit, product), Notes(unit, product, 1).num_bytes
+    sums, notes = f.buffer(groups * unit.tiles[0] * LANES * 4), f.buffer(chunk * token_bytes)
+    with f.loop("chunk", 0, f["count"], chunk) as start:
+        stop = f.smaller(start + chunk, f["count"])
+        if product.dtype in QUANTISED_WEIGHTS:
+            for tile in _tiles(f, unit, start, stop, "notes"):
+                note = notes_function(f.module, unit, product, tile.tokens)
+                f.run(note, f["x"], tile.token, notes.at(tile.place * token_bytes))
+        with f.loop("unit", begin, end) as index:
+            weights = f["weights"].at(index * (groups * product.group_bytes))
+            for tile in _tiles(f, unit, start, stop, "tile"):
                 leave_if_interrupted(f)
-                if product.dtype in QUANTISED_WEIGHTS:
-                    f.run(notes_function(f.module, product, tokens), f["x"], token, notes)
-                with f.loop("unit", first, last) as index:
-                    _run_tiles(f, unit, product, groups, tokens, (index, token, notes, sums))
-                    with f.loop("token", 0, tokens) as inside:
-                        places = [sums.at(inside * (LANES * 4) + group * tokens * LANES * 4) for group in range(groups)]
-                        epilogue(index, token + inside, [f.load(F32X16, place, align=64) for place in places])
-            start = stop
+                ahead = tile.ahead(f, groups * product.group_bytes, (index + 1).compare("slt", end))
+                given = (*ahead, f["x"], tile.token, notes.at(tile.place * token_bytes))
+                places = [sums.at(group * tile.tokens * LANES * 4) for group in range(groups)]
+                for group, place in enumerate(places):
+                    function = tile_function(f.module, unit, product, tile.tokens)
+                    f.run(function, weights.at(group * product.group_bytes), *given, place)
+                with f.loop("token", 0, tile.tokens) as inside:
+                    made = [f.load(F32X16, place.at(inside * (LANES * 4)), align=64) for place in places]
+                    epilogue(index, tile.token + inside, made)
 
 
-def _run_tiles(
-    f: Function, unit: DotUnit, product: Product, groups: int, tokens: int, where: tuple[Value, Value, Value, Value]
-) -> None:
-    """The tiles of a unit. where: (unit, first token, notes, sums)."""
-    index, token, notes, sums = where
-    tile = tile_function(f.module, unit, product, tokens)
-    weights = f["weights"].at(index * (groups * product.group_bytes))
-    for group in range(groups):
-        place = sums.at(group * tokens * LANES * 4)
-        f.run(tile, weights.at(group * product.group_bytes), f["x"], token, notes, place)
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Tokens token .. token + tokens - 1. place: of the first in its chunk; is_first, is_last: of the chunk's tiles."""
+
+    tokens: int
+    token: Value
+    place: Value
+    is_first: Value
+    is_last: Value
+
+    def ahead(self, f: Function, unit_bytes: int, is_more: Value) -> tuple[Value, Value]:
+        """Distances to the even lines and to the odd lines that this tile asks for, 0 where it leaves that to another.
+        is_more: whether a unit follows."""
+        none = f.constant(I64, 0)
+        next_unit = f.select(is_more, f.constant(I64, unit_bytes), none)
+        distance = f.select(self.is_first & self.is_last, f.constant(I64, AHEAD_BYTES), next_unit)
+        return f.select(self.is_first, distance, none), f.select(self.is_last, distance, none)
+
+
+def _tiles(f: Function, unit: DotUnit, start: Value, stop: Value, name: str) -> Iterator[_Tile]:
+    """The tiles of tokens start .. stop - 1, each kind inside of a loop of its own."""
+    num_tokens, begin = stop - start, start
+    for tokens in unit.tiles:
+        end = stop - num_tokens % tokens
+        with f.loop(f"{name}{tokens}.", begin, end, tokens) as token:
+            is_first, is_last = token.compare("eq", start), (token + tokens).compare("eq", stop)
+            yield _Tile(tokens, token, token - start, is_first, is_last)
+        begin = end
+
+
+def _chunk_tokens(unit: DotUnit, product: Product) -> int:
+    """Tokens of a chunk: whole tiles of the most tokens."""
+    x_bytes = product.width * (1 if product.dtype in QUANTISED_WEIGHTS else 4)
+    most = unit.tiles[0]
+    return max(1, CHUNK_BYTES // (x_bytes * most)) * most

@@ -1,9 +1,11 @@
 """Tiles of a matrix product (N4, N5): 16 rows of W x for a few tokens, in the one order there is.
 
     weights [K/32]{ 16 rows x 32 columns }        a row group, as isa/formats.py packs it
+    even    distance in bytes from each even line (64 B) of a block to the one that is fetched ahead, odd: from each odd
     x       [capacity][K]                         the tile is of the rows token .. token + tokens - 1
-    notes   lifts f32 [K/32][tokens]              of Q4_1: scale_b * f32(sum_b)
-            flags i32 [K/32]                      of Q8W: not zero where the block of any token of the tile is wide
+    notes   words i16 [K/32][tokens][32]          where the unit multiplies words: 128 * hi + lo, in WORD_ORDER
+            lifts f32 [K/32][tokens]              of Q4_1: scale_b * f32(sum_b)
+            flags i32 [K/32]                      of Q8W, without words: not zero where a block of the tile is wide
     sums    f32 [tokens][16]
 
 Notes depend on the tokens alone, so they are taken once for all row groups that the tile is of.
@@ -14,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F16, F32, F32X16, I32, I64, PTR, Function, Module, Value, vector
-from unsay.compiler.codegen.kernels.dot import DotUnit, block_dot
+from unsay.compiler.codegen.builder import F16, F32, F32X16, I8, I16, I32, I64, PTR, Function, Module, Value, vector
+from unsay.compiler.codegen.kernels.dot import WORD_ORDER, DotUnit, block_dot
 from unsay.compiler.codegen.kernels.vector import LANES, Quantised, load_floats, splat_load
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes, weight_bytes
 
@@ -23,9 +25,6 @@ _NIBBLE_BYTES, _BYTE_BYTES, _SCALE_BYTES = 256, 512, 32
 
 _SUMS_TOGETHER = 8
 """Registers of sums made side by side: as many rows at once as keep a tile's within it."""
-
-_AHEAD_BYTES = 2048
-"""How far before their use weights are asked for when one token streams through them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,14 @@ class Product:
 class Notes:
     """What is noted of `tokens` rows of a product's x, and where."""
 
+    unit: DotUnit
     product: Product
     tokens: int
+
+    @property
+    def has_words(self) -> bool:
+        """Whether activations are multiplied as 16 bits."""
+        return self.unit.takes_words(self.product.dtype)
 
     @property
     def has_lifts(self) -> bool:
@@ -74,33 +79,43 @@ class Notes:
 
     @property
     def has_flags(self) -> bool:
-        """Whether blocks may be wide."""
-        return self.product.x_dtype is DType.Q8W
+        """Whether wide blocks are told from others."""
+        return self.product.x_dtype is DType.Q8W and not self.has_words
 
     @property
     def num_bytes(self) -> int:
         """Room for them."""
-        return (self.tokens + 1) * self.product.num_blocks * 4
+        return self._words_bytes + (self.tokens + 1) * self.product.num_blocks * 4
+
+    def words(self, notes: Value, block: Value, place: int) -> Value:
+        """Address of the words of a block of the token at `place` of the tile."""
+        return notes.at((block * self.tokens + place) * (2 * QUANT_BLOCK))
 
     def lift(self, notes: Value, block: Value, place: int) -> Value:
         """Address of the lift of a block of the token at `place` of the tile."""
-        return notes.at((block * self.tokens + place) * 4)
+        return notes.at(self._words_bytes).at((block * self.tokens + place) * 4)
 
     def flag(self, notes: Value, block: Value) -> Value:
         """Address of the flag of a block."""
-        return notes.at(self.tokens * self.product.num_blocks * 4).at(block * 4)
+        return notes.at(self._words_bytes + self.tokens * self.product.num_blocks * 4).at(block * 4)
+
+    @property
+    def _words_bytes(self) -> int:
+        return self.tokens * 2 * self.product.width if self.has_words else 0
 
 
-def notes_function(module: Module, product: Product, tokens: int) -> str:
+def notes_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
     """void notes(x, first token, notes)."""
-    notes = Notes(product, tokens)
+    notes = Notes(unit, product, tokens)
 
     def write(f: Function) -> None:
         x = Quantised(f["x"], product.capacity, product.width)
         rows = [f["token"] + place for place in range(tokens)]
         with f.loop("block", 0, product.num_blocks) as block:
-            if notes.has_lifts:
-                for place, row in enumerate(rows):
+            for place, row in enumerate(rows):
+                if notes.has_words:
+                    _note_words(f, product, x, row, block, notes.words(f["notes"], block, place))
+                if notes.has_lifts:
                     whole = f.load(I32, x.sum(row).at(block * 4), align=4).cast("sitofp", F32)
                     lift = f.load(F32, x.scale(row).at(block * 4), align=4) * whole
                     f.store(lift, notes.lift(f["notes"], block, place), align=4)
@@ -115,13 +130,27 @@ def notes_function(module: Module, product: Product, tokens: int) -> str:
     return module.define(name, [(PTR, "x"), (I64, "token"), (PTR, "notes")], write, doc)
 
 
+def _note_words(f: Function, product: Product, x: Quantised, row: Value, block: Value, words: Value) -> None:
+    """The 32 values of a block as 16 bits, stored two at a time, which is how they are loaded again."""
+    bytes_, half = vector(I8, 16), vector(I16, 16)
+    for start in (0, 16):
+        at = block * QUANT_BLOCK + start
+        whole = f.load(bytes_, x.lo(row).at(at), align=16).cast("sext", half)
+        if product.x_dtype is DType.Q8W:
+            whole = whole + (f.load(bytes_, x.hi(row).at(at), align=16).cast("sext", half) << 7)
+        for place in range(start, start + 16, 2):
+            pair = [column - start for column in WORD_ORDER[place : place + 2]]
+            f.store(whole.shuffle(pair), words.at(place * 2), align=4)
+
+
 def tile_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
-    """void tile(weights of a row group, x, first token, notes, sums); floats have no notes."""
+    """void tile(weights of a row group, even, odd, x, first token, notes, sums); of floats no notes, nothing ahead."""
     write = _write_quantised_tile if product.dtype in QUANTISED_WEIGHTS else _write_float_tile
-    pointers = [(PTR, "weights"), (PTR, "x"), (I64, "token"), (PTR, "notes"), (PTR, "sums")]
+    ahead = [(I64, "even"), (I64, "odd")]
+    parameters = [(PTR, "weights"), *ahead, (PTR, "x"), (I64, "token"), (PTR, "notes"), (PTR, "sums")]
     return module.define(
         f"tile_{_tile_name(product, tokens)}",
-        pointers,
+        parameters,
         lambda f: write(f, unit, product, tokens),
         f"sums f32 [{tokens}][16] of a row group {product.dtype.name} [16, {product.width}] and {tokens} tokens of "
         f"{product.x_dtype.name} from `token` on",
@@ -137,7 +166,7 @@ def _tile_name(product: Product, tokens: int) -> str:
 def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
     """N4, for as many rows at once as there are registers for their sums."""
     x = Quantised(f["x"], product.capacity, product.width)
-    tile = _Tile(Notes(product, tokens), x, [f["token"] + place for place in range(tokens)])
+    tile = _Tile(Notes(unit, product, tokens), x, [f["token"] + place for place in range(tokens)])
     together = max(1, _SUMS_TOGETHER // tokens) * unit.lanes
     for start in range(0, ROW_GROUP, together):
         _write_pieces(f, unit, tile, list(range(start, min(start + together, ROW_GROUP), unit.lanes)))
@@ -151,6 +180,12 @@ class _Tile:
     x: Quantised
     rows: list[Value]
 
+    def activations(self, f: Function, block: Value) -> list[Value]:
+        """Addresses of a block of each token, as it is multiplied: words, or the low plane."""
+        if self.notes.has_words:
+            return [self.notes.words(f["notes"], block, place) for place in range(len(self.rows))]
+        return [self.x.lo(row).at(block * QUANT_BLOCK) for row in self.rows]
+
 
 def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) -> None:
     """The sums of the rows from each of `pieces` on, `unit.lanes` of them."""
@@ -159,13 +194,12 @@ def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) ->
     sums = [f.slot(floats, 0.0) for _ in pieces for _ in rows]
     with f.loop("block", 0, product.num_blocks) as block:
         weights = f["weights"].at(block * group_block_bytes(product.dtype))
-        if len(rows) == 1:
+        if pieces[0] == 0:
             for line in range(0, group_block_bytes(product.dtype), 64):
-                f.prefetch(weights.at(_AHEAD_BYTES + line))
+                f.prefetch(weights.at(f["odd" if line % 128 else "even"]).at(line))
         starts = [weights.at(piece * 4) for piece in pieces]
         high = _high_dots(f, unit, tile, block, starts)
-        lo = [tile.x.lo(row).at(block * QUANT_BLOCK) for row in rows]
-        dots = block_dot(f, unit, product.dtype, starts, lo, high)
+        dots = block_dot(f, unit, product.dtype, starts, tile.activations(f, block), high)
         for place in range(len(rows)):
             add = _scaler(f, unit, tile, block, place)
             for at, piece in zip(range(place, len(sums), len(rows)), pieces, strict=True):
@@ -203,7 +237,8 @@ def _scaler(
 
 
 def _high_dots(f: Function, unit: DotUnit, tile: _Tile, block: Value, pieces: list[Value]) -> list[Value] | None:
-    """128 times the dots with the high plane; where no token of the tile is wide, nothing is loaded. None for Q8A.
+    """128 times the dots with the high plane; where no token of the tile is wide, nothing is loaded. None where no
+    such plane is multiplied, or words have it.
 
     Each wide token takes the weights again from L1: mostly it is the only one of its tile.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, I8, I32, I32X16, Function, Value, vector
+from unsay.compiler.codegen.builder import F32X16, I8, I32, I32X16, Function, Value, vector
 from unsay.isa.formats import WIDE_FACTOR
 
 _LANES = 16
@@ -29,16 +29,17 @@ class BlockPlace:
 
 def store_wide_block(f: Function, halves: Sequence[Value], peak: Value, total: Value, place: BlockPlace) -> None:
     """The values in two vectors, the largest magnitude of them and the sum16 of their magnitudes, stored as N3w."""
-    empty, zero = peak.compare("olt", _SMALLEST), f.constant(F32, 0.0)
-    wide = (peak * WIDE_FACTOR).compare("ogt", total) & peak.compare("oge", _SMALLEST)
-    most = f.select(wide, f.constant(F32, 16256.0), 127.0)
-    inverse = f.select(empty, zero, most / peak).splat(_LANES)
-    mask = f.select(wide, f.constant(I32, -128), 0).splat(_LANES)
+    peaks, totals = peak.splat(_LANES), total.splat(_LANES)
+    empty, zero = peaks.compare("olt", _SMALLEST), f.constant(F32X16, 0.0)
+    wide = (peaks * WIDE_FACTOR).compare("ogt", totals) & peaks.compare("oge", _SMALLEST)
+    most = f.select(wide, f.constant(F32X16, 16256.0), 127.0)
+    inverse = f.select(empty, zero, most / peaks)
+    mask = f.select(wide, f.constant(I32X16, -128), 0)
     q = [f.unary("roundeven", half * inverse).cast("fptosi", I32X16) for half in halves]
     for start, values in zip((0, _LANES), q, strict=True):
         upper = (values + 64) & mask
         f.store((upper >> 7).cast("trunc", vector(I8, _LANES)), place.hi.at(start))
         f.store((values - upper).cast("trunc", vector(I8, _LANES)), place.lo.at(start))
-    f.store(f.select(empty, zero, peak / most), place.scale, align=4)
+    f.store(f.select(empty, zero, peaks / most).lane(0), place.scale, align=4)
     f.store(f.intrinsic("llvm.vector.reduce.add.v16i32", I32, q[0] + q[1]), place.sum, align=4)
-    f.store(wide.cast("zext", I32), place.wide, align=4)
+    f.store(wide.cast("zext", I32X16).lane(0), place.wide, align=4)

@@ -6,8 +6,7 @@ reads the same memory as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -101,17 +100,18 @@ def _cast_scalar(op: str, source: str, target: str, value: Scalar) -> Scalar:
 
 
 def _bitcast(value: Value, source: str, target: str) -> Value:
-    """Integers of 32 bits as bytes and back, and f32 as its bits and back."""
+    """Integers of 32 bits as bytes, bytes as integers of 16 or 32 bits, and f32 as its bits and back."""
     if is_opaque(value):
         return OPAQUE
     if is_float(target):
         return lanewise(_bits_of, value)
     if is_float(source):
         return lanewise(lanes.word, value)
-    parts = value.lanes if isinstance(value, Vector) else (value,)
-    if (bits(source), bits(target)) == (8, 32):
-        return Vector(tuple(_word(parts[i : i + 4]) for i in range(0, len(parts), 4)))
+    if bits(source) == 8:
+        size, made = bits(target) // 8, lanes_in(value)
+        return Vector(tuple(lanes.joined(made[i : i + size]) for i in range(0, len(made), size)))
     assert (bits(source), bits(target)) == (32, 8), (source, target)
+    parts = value.lanes if isinstance(value, Vector) else (value,)
     return Vector(tuple(part for lane in parts for part in _bytes(lane)))
 
 
@@ -126,13 +126,6 @@ def _bytes(lane: Scalar) -> tuple[Lane, ...]:
     if lane.parts is not None:
         return lane.parts
     return tuple(lanes.byte(z3.Extract(8 * i + 7, 8 * i, lane.term)) for i in range(4))
-
-
-def _word(parts: Sequence[Scalar]) -> Lane:
-    """A word of four bytes, lowest first."""
-    made = [part for part in parts if isinstance(part, Lane)]
-    term = z3.Concat(*(z3.Extract(7, 0, part.term) for part in reversed(made)))
-    return replace(lanes.word(term), parts=tuple(made))
 
 
 def _grouped(model: Callable[..., Lane], size: int) -> Model:
@@ -164,16 +157,6 @@ def _sum(vector: Value) -> Value:
     return lanes.total_of(lanes_in(vector))
 
 
-def _magnitude(vector: Value, least_is_poison: Value) -> Value:
-    if isinstance(least_is_poison, Opaque | Vector | Affine) or not z3.is_false(least_is_poison):
-        raise KernelTextError("abs that has no value for the least byte")
-    return lanewise(lanes.magnitude, vector)
-
-
-def _saturating_add(left: Lane, right: Lane) -> Lane:
-    return lanes.saturated(lanes.plus(left, right), 16)
-
-
 def _float(name: str) -> Model:
     return partial(lanewise, partial(float_operation, name))
 
@@ -182,12 +165,9 @@ INTRINSICS: tuple[tuple[str, Model], ...] = (
     (r"llvm\.x86\.avx512\.vpdpbusd\.\d+", _accumulating(lanes.dpbusd)),
     (r"llvm\.x86\.avx2\.pmadd\.ub\.sw", _grouped(lanes.maddubs, 2)),
     (r"llvm\.x86\.avx2\.pmadd\.wd", _grouped(lanes.maddwd, 2)),
-    (r"llvm\.x86\.avx2\.psign\.b", partial(lanewise, lanes.sign)),
     (r"llvm\.aarch64\.neon\.sdot\.v4i32\.v16i8", _accumulating(lanes.sdot)),
     (r"llvm\.aarch64\.neon\.smmla\.v4i32\.v16i8", _smmla),
     (r"llvm\.wasm\.dot", _grouped(lanes.maddwd, 2)),
-    (r"llvm\.sadd\.sat\.v\d+i16", partial(lanewise, _saturating_add)),
-    (r"llvm\.abs\.v\d+i8", _magnitude),
     (r"llvm\.vector\.reduce\.add\.v\d+i32", _sum),
     (r"llvm\.fma\..*", _float("fma")),
     (r"llvm\.roundeven\..*", _float("roundeven")),

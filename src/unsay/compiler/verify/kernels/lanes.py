@@ -5,16 +5,15 @@ result of an operation lies inside the type, the term is that result; where it m
 the instruction does. So saturating and wrapping arithmetic is exact arithmetic wherever the bounds show it is, and
 nowhere else. Instructions of a CPU that LLVM only names are modelled here; tests compare each model with NumPy.
 
-Two equations of 8 bits are used to keep products in one form; `LEMMAS` states them and Z3 decides them:
+An equation of 8 bits is used to keep products in one form; `lemmas` states it and Z3 decides it:
 
-    abs(w) * sign(x, w) = w * x      unless x = -128        what vpsignb and vpmaddubsw make of s8 * s8
     u8(w ^ -128) = w + 128                                  how s8 weights enter vpdpbusd
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unsay.compiler.verify.smt import Term, z3
 
@@ -24,15 +23,12 @@ WORD = 32
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
     """term: the signed value, 32 bits. unsigned: the value read without sign, where that is known in a simpler form.
-    magnitude_of, sign_of: the w of abs(w); the (x, w) of sign(x, w). parts: the bytes of a word, lowest first, where
-    they are known better than the word."""
+    parts: the bytes of a word, lowest first, where they are known better than the word."""
 
     term: Term
     low: int
     high: int
     unsigned: Lane | None = None
-    magnitude_of: Lane | None = None
-    sign_of: tuple[Lane, Lane] | None = None
     parts: tuple[Lane, ...] | None = None
 
 
@@ -40,6 +36,14 @@ def constant(value: int, bits: int = WORD) -> Lane:
     """An integer literal of a type of so many bits, by its signed value."""
     signed = (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     return Lane(z3.BitVecVal(signed, WORD), signed, signed)
+
+
+def joined(parts: Sequence[Lane]) -> Lane:
+    """A word of bytes, lowest first."""
+    term = z3.Concat(*(z3.Extract(7, 0, part.term) for part in reversed(parts)))
+    bits = 8 * len(parts)
+    wide = z3.SignExt(WORD - bits, term) if bits < WORD else term
+    return Lane(wide, -(1 << bits - 1), (1 << bits - 1) - 1, parts=tuple(parts))
 
 
 def byte(term: Term, low: int = -128, high: int = 127) -> Lane:
@@ -91,17 +95,13 @@ def minus(left: Lane, right: Lane) -> Lane:
 
 
 def times(left: Lane, right: Lane) -> Lane:
-    """The exact product; abs(w) * sign(x, w) by the lemma."""
-    if left.magnitude_of is not None and right.sign_of is not None:
-        x, w = right.sign_of
-        if left.magnitude_of is w and x.low > -128:
-            return times(w, x)
+    """The exact product."""
     ends = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
     return Lane(left.term * right.term, min(ends), max(ends))
 
 
 def binary(op: str, left: Lane, right: Lane, bits: int) -> Lane:
-    """add, sub, mul, and, or, xor, shl, lshr of two lanes of so many bits."""
+    """add, sub, mul, and, or, xor, shl, lshr, ashr of two lanes of so many bits."""
     match op:
         case "add":
             return wrapped(plus(left, right), bits)
@@ -110,7 +110,10 @@ def binary(op: str, left: Lane, right: Lane, bits: int) -> Lane:
         case "mul":
             return wrapped(times(left, right), bits)
         case "shl":
-            return wrapped(times(left, constant(1 << right.low)), bits) if right.low == right.high else _any(op)
+            made = wrapped(times(left, constant(1 << right.low)), bits) if right.low == right.high else _any(op)
+            return replace(made, parts=(constant(0), left.parts[0])) if left.parts and _by_byte(right, bits) else made
+        case "ashr":
+            return left.parts[1] if left.parts and _by_byte(right, bits) else _shifted_right(left, right)
         case "lshr":
             whole = unsigned(left, bits)
             by = z3.BitVecVal(right.low, WORD)
@@ -124,6 +127,16 @@ def binary(op: str, left: Lane, right: Lane, bits: int) -> Lane:
             return Lane(left.term | right.term, low, (1 << bits - 1) - 1)
         case _:
             return _any(op)
+
+
+def _by_byte(right: Lane, bits: int) -> bool:
+    """Whether words of two bytes are shifted by one of them."""
+    return bits == 16 and right.low == right.high == 8
+
+
+def _shifted_right(left: Lane, right: Lane) -> Lane:
+    by = right.low
+    return Lane(left.term >> by, left.low >> by, left.high >> by) if by == right.high else _any("ashr")
 
 
 def _any(op: str) -> Lane:
@@ -140,19 +153,6 @@ def _xor(left: Lane, right: Lane, bits: int) -> Lane:
     term, least = left.term ^ right.term, -(1 << bits - 1)
     lifted = plus(left, constant(128)) if right.low == right.high == -128 and bits == 8 else None
     return Lane(term, least, -least - 1, unsigned=lifted)
-
-
-def magnitude(w: Lane) -> Lane:
-    """llvm.abs of a byte, where -128 stays: 128 when read without sign."""
-    exact = Lane(z3.If(w.term < 0, -w.term, w.term), 0, max(-w.low, w.high))
-    return Lane(wrapped(exact, 8).term, -128, 127, unsigned=Lane(exact.term, 0, exact.high, magnitude_of=w))
-
-
-def sign(x: Lane, w: Lane) -> Lane:
-    """vpsignb: x, 0 or -x as w is positive, zero or negative, wrapped to a byte."""
-    chosen = z3.If(w.term < 0, -x.term, z3.If(w.term == 0, z3.BitVecVal(0, WORD), x.term))
-    made = wrapped(Lane(chosen, min(x.low, -x.high, 0), max(x.high, -x.low, 0)), 8)
-    return Lane(made.term, made.low, made.high, sign_of=(x, w))
 
 
 def dpbusd(total: Lane, weights: Sequence[Lane], x: Sequence[Lane]) -> Lane:
@@ -201,13 +201,6 @@ def total_of(lanes: Sequence[Lane]) -> Lane:
 
 
 def lemmas() -> list[tuple[str, Term]]:
-    """The two equations of the page's head, over all values; the first in the four steps that make it up."""
-    w, x, a, b = z3.BitVec("w", 8), z3.BitVec("x", 8), z3.BitVec("a", 16), z3.BitVec("b", 16)
-    wide_w, wide_x = z3.SignExt(8, w), z3.SignExt(8, x)
-    return [
-        ("w < 0: u8(-w) = -w", z3.Implies(w < 0, z3.ZeroExt(8, -w) == -wide_w)),
-        ("w >= 0: u8(w) = w", z3.Implies(w >= 0, z3.ZeroExt(8, w) == wide_w)),
-        ("x != -128: s8(-x) = -x", z3.Implies(x != -128, z3.SignExt(8, -x) == -wide_x)),
-        ("(-a) * (-b) = a * b", -a * -b == a * b),
-        ("u8(w ^ -128) = w + 128", z3.ZeroExt(8, w ^ -128) == wide_w + 128),
-    ]
+    """The equation of the page's head, over all values."""
+    w = z3.BitVec("w", 8)
+    return [("u8(w ^ -128) = w + 128", z3.ZeroExt(8, w ^ -128) == z3.SignExt(8, w) + 128)]

@@ -43,14 +43,11 @@ LEAST_ACTIVATION = -127
 """The least byte of an activation (N3, N3w)."""
 
 
-def prove_tile(
-    unit: DotUnit, product: Product, tokens: int, text: str | None = None, least: int = LEAST_ACTIVATION
-) -> Result:
-    """Whether the tile function for so many tokens computes N4. text: another text of the function, least: another
-    least activation (mutants)."""
+def prove_tile(unit: DotUnit, product: Product, tokens: int, text: str | None = None) -> Result:
+    """Whether the tile function for so many tokens computes N4. text: another text of the function (a mutant)."""
     module = Module("")
-    names = notes_function(module, product, tokens), tile_function(module, unit, product, tokens)
-    claim = _Claim(product, tokens, functions(text or module.text()), names, least)
+    names = notes_function(module, unit, product, tokens), tile_function(module, unit, product, tokens)
+    claim = _Claim(product, tokens, functions(text or module.text()), names)
     return claim.prove()
 
 
@@ -93,8 +90,7 @@ class TileWorld:
     variable_range = (0, 0)
     has_data = True
 
-    def __init__(self, product: Product, least: int) -> None:
-        self.least = least
+    def __init__(self, product: Product) -> None:
         self.x = Activations(product.capacity, product.width)
         self.is_wide = product.x_dtype is DType.Q8W
         self._quants: dict[tuple[str, Affine], list[Lane]] = {}
@@ -102,7 +98,7 @@ class TileWorld:
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         """Weights are any bytes; of x, see the page's head."""
         if kind == "i8":
-            low = -128 if pointer.object == "weights" else self.least
+            low = -128 if pointer.object == "weights" else LEAST_ACTIVATION
             return lanes.byte(machine.named_leaf(pointer, kind), low)
         if kind != "i32":
             return machine.named_leaf(pointer, kind)
@@ -112,7 +108,7 @@ class TileWorld:
         if array == "wide":
             return Lane(self.wide(machine, pointer.offset - self.x.starts["wide"]), 0, 1)
         word = machine.named_leaf(pointer, kind)
-        parts = [lanes.byte(machine.named_leaf(pointer.at(i), "i8"), self.least) for i in range(4)]
+        parts = [lanes.byte(machine.named_leaf(pointer.at(i), "i8"), LEAST_ACTIVATION) for i in range(4)]
         return Lane(word, -(1 << 31), (1 << 31) - 1, parts=tuple(parts))
 
     def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
@@ -125,10 +121,14 @@ class TileWorld:
     def quants(self, machine: Machine, array: str, side: Affine) -> list[Lane]:
         """The 32 bytes of a block in `lo` or `hi`. side: its offset in the arrays of one word a block."""
         if (array, side) not in self._quants:
-            start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
-            made = [lanes.byte(machine.named_leaf(start.at(k), "i8"), self.least) for k in range(QUANT_BLOCK)]
+            made = [lanes.byte(byte, LEAST_ACTIVATION) for byte in self.bytes(machine, array, side)]
             self._quants[array, side] = made
         return self._quants[array, side]
+
+    def bytes(self, machine: Machine, array: str, side: Affine) -> list[Term]:
+        """The same as terms of 8 bits."""
+        start = Pointer("x", side * (QUANT_BLOCK // 4) + self.x.starts[array])
+        return [machine.named_leaf(start.at(k), "i8") for k in range(QUANT_BLOCK)]
 
     def flag(self, machine: Machine, side: Affine) -> Term:
         """Whether a block is wide, one bit."""
@@ -152,17 +152,17 @@ class _Claim:
     """The claim about one tile function, executed at birth."""
 
     def __init__(
-        self, product: Product, tokens: int, module: Mapping[str, FunctionText], names: tuple[str, str], least: int
+        self, product: Product, tokens: int, module: Mapping[str, FunctionText], names: tuple[str, str]
     ) -> None:
         self.product = product
         self.tokens = tokens
-        self.world = TileWorld(product, least)
+        self.world = TileWorld(product)
         self.machine = Machine(module, self.world)
         self._weights: dict[tuple[int, Affine], list[Term]] = {}
         self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
         weights, x, notes, sums = (Pointer(name, Affine()) for name in ("weights", "x", "notes", "sums"))
         self.machine.run(names[0], x, self.token, notes)
-        self.machine.run(names[1], weights, x, self.token, notes, sums)
+        self.machine.run(names[1], weights, Affine(), Affine(), x, self.token, notes, sums)
 
     def prove(self) -> Result:
         """Every token and row."""
@@ -201,8 +201,10 @@ class _Claim:
 
     def _same(self, made: Term, wanted: Term, side: Affine, flag: int) -> Result:
         """Whether two terms are equal where the block is narrow (0) or wide (1)."""
-        known = (self.world.flag(self.machine, side), z3.BitVecVal(flag, 1))
-        return same(z3.substitute(made, known), z3.substitute(wanted, known), self.world.least)
+        known = [(self.world.flag(self.machine, side), z3.BitVecVal(flag, 1))]
+        if not flag:
+            known += [(byte, z3.BitVecVal(0, 8)) for byte in self.world.bytes(self.machine, "hi", side)]
+        return same(z3.substitute(made, *known), z3.substitute(wanted, *known), LEAST_ACTIVATION)
 
     def _expected(self, acc: Term, block: Affine, side: Affine, row: int) -> Term:
         """N4 for one block. acc: so far; side: offset of the block in the arrays of one word a block."""
