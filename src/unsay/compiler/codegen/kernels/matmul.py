@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32X16, I64, Function, Module, Value
+from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.tile import Notes, Product, notes_function, tile_function
 from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share
@@ -79,12 +79,12 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
             weights = f["weights"].at(index * (groups * product.group_bytes))
             for tile in _tiles(f, unit, start, stop, "tile"):
                 leave_if_interrupted(f)
-                ahead = tile.ahead(f, groups * product.group_bytes, (index + 1).compare("slt", end))
-                given = (*ahead, f["x"], tile.token, notes.at(tile.place * token_bytes))
+                starts = weights, *tile.ahead(f, weights, groups * product.group_bytes, (index + 1).compare("slt", end))
+                given = f["x"], tile.token, notes.at(tile.place * token_bytes)
                 places = [sums.at(group * tile.tokens * LANES * 4) for group in range(groups)]
                 for group, place in enumerate(places):
                     function = tile_function(f.module, unit, product, tile.tokens)
-                    f.run(function, weights.at(group * product.group_bytes), *given, place)
+                    f.run(function, *(at.at(group * product.group_bytes) for at in starts), *given, place)
                 with f.loop("token", 0, tile.tokens) as inside:
                     made = [f.load(F32X16, place.at(inside * (LANES * 4)), align=64) for place in places]
                     epilogue(index, tile.token + inside, made)
@@ -100,13 +100,12 @@ class _Tile:
     is_first: Value
     is_last: Value
 
-    def ahead(self, f: Function, unit_bytes: int, is_more: Value) -> tuple[Value, Value]:
-        """Distances to the even lines and to the odd lines that this tile asks for, 0 where it leaves that to another.
-        is_more: whether a unit follows."""
-        none = f.constant(I64, 0)
-        next_unit = f.select(is_more, f.constant(I64, unit_bytes), none)
-        distance = f.select(self.is_first & self.is_last, f.constant(I64, AHEAD_BYTES), next_unit)
-        return f.select(self.is_first, distance, none), f.select(self.is_last, distance, none)
+    def ahead(self, f: Function, weights: Value, unit_bytes: int, is_more: Value) -> tuple[Value, Value]:
+        """Where the even lines and the odd lines are that this tile asks for; `weights` where it leaves that to another
+        tile. is_more: whether a unit follows."""
+        next_unit = f.select(is_more, weights.at(unit_bytes), weights)
+        far = f.select(self.is_first & self.is_last, weights.at(AHEAD_BYTES), next_unit)
+        return f.select(self.is_first, far, weights), f.select(self.is_last, far, weights)
 
 
 def _tiles(f: Function, unit: DotUnit, start: Value, stop: Value, name: str) -> Iterator[_Tile]:

@@ -1,7 +1,7 @@
 """Tiles of a matrix product (N4, N5): 16 rows of W x for a few tokens, in the one order there is.
 
     weights [K/32]{ 16 rows x 32 columns }        a row group, as isa/formats.py packs it
-    even    distance in bytes from each even line (64 B) of a block to the one that is fetched ahead, odd: from each odd
+    even    where the weights are whose even lines (64 B) are fetched ahead, odd: those whose odd lines are
     x       [capacity][K]                         the tile is of the rows token .. token + tokens - 1
     notes   words i16 [K/32][tokens][32]          where the unit multiplies words: 128 * hi + lo, in WORD_ORDER
             lifts f32 [K/32][tokens]              of Q4_1: scale_b * f32(sum_b)
@@ -146,8 +146,8 @@ def _note_words(f: Function, product: Product, x: Quantised, row: Value, block: 
 def tile_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
     """void tile(weights of a row group, even, odd, x, first token, notes, sums); of floats no notes, nothing ahead."""
     write = _write_quantised_tile if product.dtype in QUANTISED_WEIGHTS else _write_float_tile
-    ahead = [(I64, "even"), (I64, "odd")]
-    parameters = [(PTR, "weights"), *ahead, (PTR, "x"), (I64, "token"), (PTR, "notes"), (PTR, "sums")]
+    pointers = [(PTR, "weights"), (PTR, "even"), (PTR, "odd"), (PTR, "x")]
+    parameters = [*pointers, (I64, "token"), (PTR, "notes"), (PTR, "sums")]
     return module.define(
         f"tile_{_tile_name(product, tokens)}",
         parameters,
@@ -196,7 +196,8 @@ def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) ->
         weights = f["weights"].at(block * group_block_bytes(product.dtype))
         if pieces[0] == 0:
             for line in range(0, group_block_bytes(product.dtype), 64):
-                f.prefetch(weights.at(f["odd" if line % 128 else "even"]).at(line))
+                ahead = f["odd" if line % 128 else "even"]
+                f.prefetch(ahead.at(block * group_block_bytes(product.dtype)).at(line))
         starts = [weights.at(piece * 4) for piece in pieces]
         high = _high_dots(f, unit, tile, block, starts)
         dots = block_dot(f, unit, product.dtype, starts, tile.activations(f, block), high)

@@ -162,7 +162,7 @@ class _Claim:
         self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
         weights, x, notes, sums = (Pointer(name, Affine()) for name in ("weights", "x", "notes", "sums"))
         self.machine.run(names[0], x, self.token, notes)
-        self.machine.run(names[1], weights, Affine(), Affine(), x, self.token, notes, sums)
+        self.machine.run(names[1], weights, weights, weights, x, self.token, notes, sums)
 
     def prove(self) -> Result:
         """Every token and row."""
