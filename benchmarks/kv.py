@@ -10,7 +10,9 @@ are the keys and values that a token reads. `perplexity_off_percent` is to f16, 
 from __future__ import annotations
 
 import statistics
+import sys
 from contextlib import ExitStack
+from functools import partial
 from time import perf_counter
 
 from benchmarks.report import Report, parser
@@ -61,13 +63,16 @@ def _decode(report: Report, models: dict[str, Model], context: int, num_tokens: 
 
 
 def _perplexities(report: Report, models: dict[str, Model], num_tokens: int) -> None:
-    text = TEXT.read_text(encoding="utf-8")
-    found = {
-        kv: perplexity(model, model.tokenize(text)[:num_tokens], context=512).perplexity for kv, model in models.items()
-    }
-    for kv, value in found.items():
-        off = 100 * (value / found["f16"] - 1)
-        report.add(f"perplexity, {num_tokens} tokens, {kv}", perplexity=value, perplexity_off_percent=off)
+    text, found = TEXT.read_text(encoding="utf-8"), dict[str, float]()
+    for kv, model in models.items():
+        progress = partial(_tell, kv)
+        found[kv] = perplexity(model, model.tokenize(text)[:num_tokens], context=512, progress=progress).perplexity
+        off = 100 * (found[kv] / found["f16"] - 1)
+        report.add(f"perplexity, {num_tokens} tokens, {kv}", perplexity=found[kv], perplexity_off_percent=off)
+
+
+def _tell(kv: str, stage: str, done: int, total: int) -> None:
+    print(f"{stage} {kv}: {done} of {total} tokens", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """What a KV page looks like. It holds P = 16 tokens of one sequence, all layers, in the image's format:
 
-    page [L][K]{ keys [D][P] | values [P][D] | int8 only: key scales f32 [P] | value scales f32 [P] }
+    f16, f32    page [L][K]{ keys [D][P] | values [P][D] }
+    int8        page [L][K]{ keys [D/4][P][4] | values [P/4][D][4] | key scales f32 [P] | value scales f32 [P] }
 
-Keys are transposed: one vector is one dim of 16 tokens. What is stored and how it is read is N9 of docs/numerics.md.
+Keys are transposed: one vector is one dim of 16 tokens. Of int8, the four elements that are added to one sum together
+lie together. What is stored and how it is read is N9 of docs/numerics.md.
 Rows at and beyond a context's length hold garbage and are never read for their value.
 """
 
@@ -20,9 +22,13 @@ KV_FORMATS = {"f16": DType.F16, "f32": DType.F32, "int8": DType.I8}
 AUTO = "auto"
 """The format that the model's weights ask for: f32 if they are F32, else f16."""
 
+MOST_INT8_DIM = 1024
+"""Elements of a head whose products with integers of 15 bits add up in 32."""
+
 _ELEMENT_BYTES = {DType.F16: 2, DType.F32: 4, DType.I8: 1}
 _SCALE_BYTES = 4
-_PAGE_MULTIPLE = 4096
+_PAGE_MULTIPLE = 64
+"""A cache line. Were it a page of the system, the same head of 16 pages of int8 would share few lines of a cache."""
 
 
 def check_kv_format(name: object) -> None:
@@ -44,6 +50,11 @@ class KvLayout:
     def is_scaled(self) -> bool:
         """Whether elements are integers, with a scale for each row of a head."""
         return self.dtype is DType.I8
+
+    @property
+    def together(self) -> int:
+        """Elements of a key, or values of an element, that lie next to each other: they are added to one sum."""
+        return 4 if self.is_scaled else 1
 
     @property
     def element_bytes(self) -> int:
@@ -72,11 +83,11 @@ class KvLayout:
         return -(-self.used_bytes // _PAGE_MULTIPLE) * _PAGE_MULTIPLE
 
     def key_offset(self, layer: int, head: int) -> int:
-        """Offset of keys [D][P]."""
+        """Offset of keys."""
         return (layer * self.num_kv_heads + head) * self.head_bytes
 
     def value_offset(self, layer: int, head: int) -> int:
-        """Offset of values [P][D]."""
+        """Offset of values."""
         return self.key_offset(layer, head) + self.head_dim * PAGE_TOKENS * self.element_bytes
 
     def scale_offset(self, layer: int, head: int) -> int:

@@ -117,10 +117,12 @@ def barriers(step: StepBuilder) -> list[str]:
     return [kernel or ("barrier" if meets else "many?") for kernel, meets, _ in found]
 
 
-def test_a_layer_has_nine_barriers_and_seven_in_a_step_of_one_or_two_tokens() -> None:
+def test_a_layer_has_nine_barriers_and_five_in_a_step_of_one_or_two_tokens() -> None:
     called = barriers(layer())
     assert called.count("barrier") == 9
-    assert [called[at : at + 3] for at, name in enumerate(called) if name == "rms"] == [["rms", "many?", "barrier"]] * 2
+    followed = {kernel: called[at + 1 : at + 3] for at, kernel in enumerate(called)}
+    assert [kernel for kernel, after in followed.items() if after == ["many?", "barrier"]] == ["rms", "append", "merge"]
+    assert called.count("many?") == 4
 
 
 def test_a_norm_whose_input_is_written_next_has_its_barrier_in_every_step() -> None:

@@ -162,9 +162,10 @@ SHAPES = {
 }
 
 
+@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_attention_equals_definition(shape: str, kv_format: str) -> None:
+def test_attention_equals_definition(shape: str, kv_format: str, unit: str) -> None:
     heads, kv_heads, dim = SHAPES[shape]
     out = DType.F32 if kv_format == "f32" else DType.Q8A
     sizes = {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": dim, "kv_format": kv_format}
@@ -181,7 +182,7 @@ def test_attention_equals_definition(shape: str, kv_format: str) -> None:
         make_batch([254, 255, 256, 257, 258]),
         make_batch([3, 4, 700, 511, 512], [0, 0, 1, 2, 2]),
     ):
-        assert_same(step, batch, threads=(1, 2, 3))
+        assert_same(step, batch, unit, threads=(1, 2, 3))
 
 
 def test_a_row_of_nothing_has_an_int8_scale_of_nothing() -> None:

@@ -8,8 +8,8 @@ The step is straight-line; kernels are functions made for a format and shape and
 which the last is the end of the step: one for each of EMBED, NORM, QKV, MATMUL, ROPE, QUANT, SILU_MUL, ADD; two for
 FFN (hidden complete, out complete); three for LOGITS (look.py), and for ATTN (keys visible, parts complete, output
 complete), four where heads do not fill whole Q8A blocks. A llama layer of NORM QKV ATTN MATMUL NORM FFN has nine. In a
-step of a row or two a NORM has none if the kernel after it leaves what it reads and writes alone (norm.py): then a
-layer has seven.
+step of a row or two every thread normalises, appends keys and values and merges parts for itself: a NORM has none and
+an ATTN one, if the kernel after it leaves what it reads and writes alone. Then a layer has five.
 
 Instructions that are not tensor work end here with ProgramError, except a HALT at the end.
 """
@@ -23,6 +23,7 @@ from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
 from unsay.compiler.codegen.kernels.sync import add_sync
+from unsay.compiler.codegen.kernels.vector import REPEATED_ROWS
 from unsay.compiler.codegen.tensor import Tensor
 from unsay.compiler.codegen.translate import ATTRIBUTES, machine_code
 from unsay.errors import ProgramError, UnsupportedError
@@ -36,6 +37,7 @@ from unsay.isa.formats import (
     DType,
     padded_rows,
 )
+from unsay.isa.kv import MOST_INT8_DIM
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0, Region
 from unsay.isa.program import Instruction, Program
 from unsay.isa.targets import find_target
@@ -84,6 +86,8 @@ def step_text(
     """LLVM IR text of the step."""
     if spec.head_dim % ROW_GROUP:
         raise UnsupportedError(f"head size {spec.head_dim} is not a multiple of {ROW_GROUP}, which the kernels need")
+    if spec.kv_layout.is_scaled and spec.head_dim > MOST_INT8_DIM:
+        raise UnsupportedError(f"head size {spec.head_dim} is beyond {MOST_INT8_DIM} for int8 pages: use --kv f16")
     header = f"; {spec.name}: one step of up to {max_tokens} tokens, {max_rows} logit rows\n{ATTRIBUTES}"
     module = Module(header, SUBSTITUTES[unit.architecture])
 
@@ -185,15 +189,19 @@ class _StepWriter:
                 raise ProgramError(f"{self.where}: not tensor work, it cannot be part of a native step")
 
     def settle(self, out: Tensor | None = None) -> None:
-        """The barrier a NORM still owes. out: what the kernel that comes now writes, if that is rows in GLOBAL."""
+        """The barrier a NORM or ATTN still owes. out: what the next kernel writes, if that is rows in GLOBAL."""
         if self._owed is None:
             return
-        count, *normed = self._owed
+        count, *touched = self._owed
         self._owed = None
-        if out is None or any(out.overlaps(tensor) for tensor in normed):
+        if out is None or any(out.overlaps(tensor) for tensor in touched):
             self._meet()
-            return
-        with self.f.when(count.compare("sgt", norm.REPEATED_ROWS)):
+        else:
+            self._meet_if_many(count)
+
+    def _meet_if_many(self, count: Value) -> None:
+        """The barrier after what every thread does for itself where rows are few."""
+        with self.f.when(count.compare("sgt", REPEATED_ROWS)):
             self._meet()
 
     def _call(self, kernel: str, count: Dim0, *pointers: Value, out: Tensor | None = None) -> None:
@@ -361,10 +369,14 @@ class _StepWriter:
         )
         pool = self.pool.at(layout.key_offset(instruction.integer("layer"), 0))
         goal = out.address if whole_blocks else self.unquantised
-        self._call(attention.append(self.module, shape), out.count, k.address, v.address, pool)
-        attend = attention.attend(self.module, self.unit, shape)
+        self.settle()
+        self._run(attention.append(self.module, shape), out.count, k.address, v.address, pool)
+        self._meet_if_many(self.counts[out.count])
+        parts = attention.max_parts(self.spec.context_length)
+        attend = attention.attend(self.module, self.unit, shape, parts)
         self._call(attend, out.count, goal, q.address, pool, self.states)
-        self._call(attention.merge(self.module, shape), out.count, goal, self.states)
+        self._run(attention.merge(self.module, shape, parts), out.count, goal, self.states)
+        self._owed = self.counts[out.count], out, out
         if not whole_blocks:
             kernel = elementwise.quantise(self.module, DType.Q8A, out.dims[1], out.capacity)
             self._call(kernel, out.count, out.address, self.unquantised)

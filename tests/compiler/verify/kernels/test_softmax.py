@@ -3,7 +3,8 @@
 import pytest
 
 from unsay.compiler.codegen.builder import Module
-from unsay.compiler.codegen.kernels.attention_part import Attention, merge_function
+from unsay.compiler.codegen.kernels.attention_part import merge_function
+from unsay.compiler.codegen.kernels.attention_run import Attention
 from unsay.compiler.verify.kernels.softmax import (
     Arithmetic,
     State,

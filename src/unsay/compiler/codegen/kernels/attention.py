@@ -21,7 +21,6 @@ from unsay.compiler.codegen.builder import (
     F32,
     F32X16,
     I8,
-    I32,
     I32X16,
     I64,
     Function,
@@ -29,16 +28,19 @@ from unsay.compiler.codegen.builder import (
     Value,
     vector,
 )
-from unsay.compiler.codegen.kernels.attention_part import (
+from unsay.compiler.codegen.kernels.attention_part import merge_function, part_function
+from unsay.compiler.codegen.kernels.attention_run import (
     PART_TOKENS,
     Attention,
     clean_name,
-    merge_function,
+    last_position,
+    of_one_sequence,
     page_address,
-    part_function,
+    page_table,
+    sequence_of,
     total_at,
 )
-from unsay.compiler.codegen.kernels.attention_part import state_bytes as state_bytes
+from unsay.compiler.codegen.kernels.attention_run import state_bytes as state_bytes
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
@@ -50,23 +52,24 @@ from unsay.compiler.codegen.kernels.vector import (
     leave_if_interrupted,
     maximum,
     share,
+    share_or_all,
 )
 from unsay.core import PAGE_TOKENS
-from unsay.isa.abi import StepArgs
 from unsay.isa.formats import DType
 from unsay.isa.kv import KvLayout
 
-RUN_TOKENS = 8
-"""Query tokens that go through a part together, in a step of at least MANY_TOKENS."""
-
-MANY_TOKENS = 64
 SPLIT_UNITS_PER_THREAD = 4
 """Parts are dealt out one by one while there are fewer (token, KV head) units than this per thread."""
 
 
+def max_parts(context_length: int) -> int:
+    """Parts of the longest context."""
+    return -(-context_length // PART_TOKENS)
+
+
 def scratch_states(max_threads: int, context_length: int) -> int:
     """Most states `attend` leaves in scratch."""
-    return SPLIT_UNITS_PER_THREAD * max_threads * -(-context_length // PART_TOKENS)
+    return SPLIT_UNITS_PER_THREAD * max_threads * max_parts(context_length)
 
 
 def append(module: Module, shape: Attention) -> str:
@@ -74,12 +77,12 @@ def append(module: Module, shape: Attention) -> str:
     layout = shape.layout
 
     def write(f: Function) -> None:
-        begin, end = share(f, f["count"])
+        begin, end = share_or_all(f, f["count"])
         positions = argument(f, "positions")
         with f.loop("token", begin, end) as token:
             leave_if_interrupted(f)
             position = index_at(f, positions, token)
-            page = page_address(f, shape, _page_table(f, token), position // PAGE_TOKENS)
+            page = page_address(f, shape, page_table(f, token), position // PAGE_TOKENS)
             slot = position % PAGE_TOKENS
             k = f["k"].at(token * (shape.k_width * 4) + shape.k_column * 4)
             v = f["v"].at(token * (shape.v_width * 4) + shape.v_column * 4)
@@ -88,28 +91,35 @@ def append(module: Module, shape: Attention) -> str:
                 _append_keys(f, layout, k.at(start), place, slot)
                 _append_values(f, layout, v.at(start), place, slot)
 
-    doc = f"k, v of every token, as {layout.dtype.name}, into pages {{ keys [D][16] | values [16][D] }}"
+    doc = f"k, v of every token, as {layout.dtype.name}, into pages"
     return module.define(f"append_{shape.name}", kernel_parameters("k", "v", "pool"), write, doc)
 
 
 def _append_keys(f: Function, layout: KvLayout, row: Value, head: Value, slot: Value) -> None:
-    """A row f32 [D] to the column `slot` of [D][16]."""
-    size = layout.element_bytes
+    """A row f32 [D] to the column `slot` of [D/q][16][q]."""
+    size, q = layout.element_bytes, layout.together
     inverse = _store_scale(f, layout, row, head.at(slot * 4), "keys") if layout.is_scaled else None
+    column = head.at(slot * (q * size))
     with f.loop("dim", 0, layout.head_dim, LANES) as dim:
         stored = _stored(f, layout, row, dim, inverse)
-        for lane in range(LANES):
-            f.store(stored.lane(lane), head.at((dim + lane) * (PAGE_TOKENS * size)).at(slot * size), align=size)
+        for lane in range(0, LANES, q):
+            piece = stored.lane(lane) if q == 1 else stored.shuffle(range(lane, lane + q))
+            f.store(piece, column.at((dim + lane) * (PAGE_TOKENS * size)), align=q * size)
 
 
 def _append_values(f: Function, layout: KvLayout, row: Value, head: Value, slot: Value) -> None:
-    """A row f32 [D] to the row `slot` of [16][D]."""
-    size = layout.element_bytes
-    values = head.at(layout.value_offset(0, 0))
+    """A row f32 [D] to the row `slot` of [16/q][D][q]."""
+    size, q = layout.element_bytes, layout.together
     inverse = _store_scale(f, layout, row, head.at(slot * 4), "values") if layout.is_scaled else None
+    place = slot // q * (q * layout.head_dim * size) + slot % q * size
+    values = head.at(layout.value_offset(0, 0)).at(place)
     with f.loop("dim", 0, layout.head_dim, LANES) as dim:
         stored = _stored(f, layout, row, dim, inverse)
-        f.store(stored, values.at((slot * layout.head_dim + dim) * size), align=size)
+        if q == 1:
+            f.store(stored, values.at(dim * size), align=size)
+        else:
+            for lane in range(LANES):
+                f.store(stored.lane(lane), values.at((dim + lane) * (q * size)), align=size)
 
 
 def _stored(f: Function, layout: KvLayout, row: Value, dim: Value, inverse: Value | None) -> Value:
@@ -132,42 +142,48 @@ def _store_scale(f: Function, layout: KvLayout, row: Value, head: Value, part: L
     return f.select(small, zero, f.constant(F32, 127.0) / peak).splat(LANES)
 
 
-def attend(module: Module, unit: DotUnit, shape: Attention) -> str:
-    """Kernel (out, q f32 rows, pool, scratch)."""
-    heads = shape.layout.num_kv_heads
+def attend(module: Module, unit: DotUnit, shape: Attention, max_parts: int) -> str:
+    """Kernel (out, q f32 rows, pool, scratch). max_parts: of a context."""
+    heads, most = shape.layout.num_kv_heads, shape.run_tokens
+
+    def call(f: Function, head: Value, part: Value, run: tuple[Value, Value], states: Value, stride: int) -> None:
+        pool = f["pool"].at(head * shape.layout.head_bytes)
+        q = f["q"].at(head * (shape.group * shape.layout.head_dim * 4) + shape.q_column * 4)
+        f.run(part_function(module, unit, shape), f["args"], pool, q, states, f.constant(I64, stride), part, *run)
 
     def whole_runs(f: Function) -> None:
-        states = f.buffer(RUN_TOKENS * shape.state_bytes)
-        part_state = f.buffer(shape.state_bytes)
-        run = f.select(f["count"].compare("slt", MANY_TOKENS), f.constant(I64, 1), RUN_TOKENS)
-        units = (f["count"] + run - 1) // run * heads
-        with f.loop("unit", f["thread"], units, f["threads"]) as index:
-            head, first = index % heads, index // heads * run
-            num_tokens = f.smaller(run, f["count"] - first)
-            parts = _num_parts(f, first, num_tokens)
-            with (
-                f.loop("part", 0, parts) as part,
-                f.loop("token", 0, num_tokens) as place,
-                _reached(f, first + place, part) as position,
-            ):
-                leave_if_interrupted(f)
-                state = states.at(place * shape.state_bytes)
-                goal = f.select(part.compare("eq", 0), state, part_state)
-                _attend_part(f, unit, shape, first + place, head, part, position, goal)
-                with f.when(part.compare("ne", 0)):
-                    f.run(merge_function(module, shape), state, part_state)
-            with f.loop("token", 0, num_tokens) as place:
-                _finish(f, shape, first + place, head, states.at(place * shape.state_bytes))
+        """A unit is a KV head and a run of tokens with all their parts, which merge as they come."""
+        states = f.buffer(most * shape.state_bytes)
+        part_states = f.buffer(most * shape.state_bytes)
+        num_runs = (f["count"] + f["threads"] * most - 1) // (f["threads"] * most) * f["threads"]
+        length = f.smaller((f["count"] + num_runs - 1) // num_runs, most)
+        with f.loop("unit", f["thread"], num_runs * heads, f["threads"]) as unit:
+            head, begin = unit % heads, unit // heads * length
+            end = f.smaller(begin + length, f["count"])
+            with _sequences(f, begin, end) as (first, parts):
+                with f.loop("part", 0, parts) as part:
+                    leave_if_interrupted(f)
+                    is_first = part.compare("eq", 0)
+                    goal = f.select(is_first, states, part_states)
+                    call(f, head, part, (first, end), goal, shape.state_bytes)
+                    with f.when(is_first ^ 1), f.loop("token", first, end) as token, _reached(f, token, first, part):
+                        place = (token - first) * shape.state_bytes
+                        f.run(merge_function(module, shape), states.at(place), part_states.at(place))
+                with f.loop("token", first, end) as token, of_one_sequence(f, token, first):
+                    _finish(f, shape, token, head, states.at((token - first) * shape.state_bytes))
 
     def single_parts(f: Function) -> None:
-        parts = _num_parts(f, f.constant(I64, 0), f["count"])
-        with f.loop("unit", f["thread"], f["count"] * heads * parts, f["threads"]) as index:
-            leave_if_interrupted(f)
-            pair, part = index // parts, index % parts
-            token = pair // heads
-            with _reached(f, token, part) as position:
-                goal = f["scratch"].at(index * shape.state_bytes)
-                _attend_part(f, unit, shape, token, pair % heads, part, position, goal)
+        """A unit is a part of a KV head, for all tokens of a sequence."""
+        end = f["count"]
+        with _sequences(f, f.constant(I64, 0), end) as (first, parts):
+            begin, stop = share(f, parts * heads)
+            with f.loop("unit", begin, stop) as unit, f.loop("run", first, end, most) as run:
+                leave_if_interrupted(f)
+                with of_one_sequence(f, run, first):
+                    head, part = unit // parts, unit % parts
+                    goal = f["scratch"].at(((run * heads + head) * max_parts + part) * shape.state_bytes)
+                    tokens = run, f.smaller(run + most, end)
+                    call(f, head, part, tokens, goal, heads * max_parts * shape.state_bytes)
 
     def write(f: Function) -> None:
         split = _is_split(f, heads)
@@ -183,20 +199,25 @@ def attend(module: Module, unit: DotUnit, shape: Attention) -> str:
     return module.define(clean_name(name), kernel_parameters("out", "q", "pool", "scratch"), write, doc)
 
 
-def merge(module: Module, shape: Attention) -> str:
-    """Kernel (out, scratch): where parts were dealt out one by one, put them together in order."""
+def merge(module: Module, shape: Attention, max_parts: int) -> str:
+    """Kernel (out, scratch): where parts were dealt out one by one, put them together in order.
+
+    Not where they lie: other threads may do the same with them.
+    """
     heads = shape.layout.num_kv_heads
 
     def write(f: Function) -> None:
         f.return_if(_is_split(f, heads) ^ 1)
         positions = argument(f, "positions")
-        parts = _num_parts(f, f.constant(I64, 0), f["count"])
-        with f.loop("unit", f["thread"], f["count"] * heads, f["threads"]) as index:
+        begin, end = share_or_all(f, f["count"] * heads)
+        state = f.buffer(shape.state_bytes)
+        with f.loop("unit", begin, end) as index:
             token = index // heads
-            state = f["scratch"].at(index * parts * shape.state_bytes)
-            own_parts = index_at(f, positions, token) // PART_TOKENS + 1
-            with f.loop("part", 1, own_parts) as part:
-                f.run(merge_function(module, shape), state, state.at(part * shape.state_bytes))
+            states = f["scratch"].at(index * (max_parts * shape.state_bytes))
+            with f.loop("place", 0, shape.state_bytes, LANES * 4) as place:
+                f.store(f.load(F32X16, states.at(place), align=4), state.at(place), align=4)
+            with f.loop("part", 1, index_at(f, positions, token) // PART_TOKENS + 1) as part:
+                f.run(merge_function(module, shape), state, states.at(part * shape.state_bytes))
             _finish(f, shape, token, index % heads, state)
 
     name = f"merge_{shape.name}_{shape.out_dtype.name.lower()}_t{shape.capacity}"
@@ -209,45 +230,24 @@ def _is_split(f: Function, heads: int) -> Value:
     return few & f["threads"].compare("ne", 1)
 
 
-def _num_parts(f: Function, first: Value, num_tokens: Value) -> Value:
-    """The most parts any of the tokens has."""
-    positions = argument(f, "positions")
-    most = f.slot(I64, 0)
-    with f.loop("token", first, first + num_tokens) as token:
-        parts = index_at(f, positions, token) // PART_TOKENS + 1
-        most.set(f.select(parts.compare("sgt", most.get()), parts, most.get()))
-    return most.get()
+@contextmanager
+def _sequences(f: Function, begin: Value, end: Value) -> Generator[tuple[Value, Value]]:
+    """For each sequence of these tokens: its first of them, and the number of parts of the last."""
+    with f.loop("first", begin, end) as first:
+        parts = last_position(f, first, end) // PART_TOKENS + 1
+        before = f.select(first.compare("eq", begin), first, first - 1)
+        is_new = sequence_of(f, first).compare("ne", sequence_of(f, before)) | first.compare("eq", begin)
+        with f.when(is_new):
+            yield first, parts
 
 
 @contextmanager
-def _reached(f: Function, token: Value, part: Value) -> Generator[Value]:
-    """Only if the token's keys reach into this part; gives the token's position."""
-    position = index_at(f, argument(f, "positions"), token)
-    with f.when((part * PART_TOKENS).compare("sle", position)):
-        yield position
-
-
-def _page_table(f: Function, token: Value) -> Value:
-    """Address of the row of page_tables of the token's sequence."""
-    stride = f.load(I32, f["args"].at(StepArgs.page_stride.offset), align=4).cast("sext", I64)
-    return argument(f, "page_tables").at(index_at(f, argument(f, "sequence"), token) * stride * 4)
-
-
-def _attend_part(
-    f: Function,
-    unit: DotUnit,
-    shape: Attention,
-    token: Value,
-    head: Value,
-    part: Value,
-    position: Value,
-    state: Value,
-) -> None:
-    """Call the function that makes the state of one part for the G query heads of `head`."""
-    dim = shape.layout.head_dim
-    pool = f["pool"].at(head * shape.layout.head_bytes)
-    q = f["q"].at(token * (shape.q_width * 4) + shape.q_column * 4).at(head * (shape.group * dim * 4))
-    f.run(part_function(f.module, unit, shape), pool, _page_table(f, token), q, part, position, state)
+def _reached(f: Function, token: Value, first: Value, part: Value) -> Generator[None]:
+    """Only if the token is of the same sequence as another, and its keys reach into this part."""
+    with of_one_sequence(f, token, first):
+        position = index_at(f, argument(f, "positions"), token)
+        with f.when((part * PART_TOKENS).compare("sle", position)):
+            yield
 
 
 def _finish(f: Function, shape: Attention, token: Value, head: Value, state: Value) -> None:

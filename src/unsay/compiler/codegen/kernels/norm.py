@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, F32X16, I64, Function, Module, Value
+from unsay.compiler.codegen.builder import F32, F32X16, Function, Module, Value
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
     Output,
@@ -16,13 +16,10 @@ from unsay.compiler.codegen.kernels.vector import (
     index_at,
     kernel_parameters,
     leave_if_interrupted,
-    share,
+    share_or_all,
     tree_sum,
 )
 from unsay.isa.formats import DType
-
-REPEATED_ROWS = 2
-"""So few rows take less time than threads take to meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ def norm(module: Module, shape: Norm) -> str:
 
     def write(f: Function) -> None:
         out = Output(f["out"], shape.out_dtype, shape.capacity, shape.width)
-        begin, end = _share_or_all(f)
+        begin, end = share_or_all(f, f["count"])
         wanted = argument(f, "logit_rows") if shape.rows else None
         with f.loop("row", begin, end) as row:
             leave_if_interrupted(f)
@@ -62,12 +59,6 @@ def norm(module: Module, shape: Norm) -> str:
     pointers = ("out", "x", "gamma", *(("beta",) if shape.has_beta else ()))
     doc = f"out {shape.out_dtype.name} [T][{shape.width}] = {kind} norm of x f32 [T][{shape.width}]"
     return module.define(name.replace("+", "").replace("-", "m"), kernel_parameters(*pointers), write, doc)
-
-
-def _share_or_all(f: Function) -> tuple[Value, Value]:
-    begin, end = share(f, f["count"])
-    is_repeated = f["count"].compare("sle", REPEATED_ROWS)
-    return f.select(is_repeated, f.constant(I64, 0), begin), f.select(is_repeated, f["count"], end)
 
 
 def _mean(f: Function, shape: Norm, x: Value) -> Value:

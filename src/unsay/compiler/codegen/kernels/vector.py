@@ -30,6 +30,10 @@ from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, DType
 
 LANES = 16
 
+REPEATED_ROWS = 2
+"""Small work on so few rows takes less time than threads take to meet: every thread does all of it for itself, to the
+same place and with the same bytes, and reads after that what it has written itself."""
+
 
 def kernel_parameters(*pointers: str) -> list[tuple[str, str]]:
     """The parameters of a kernel that takes these pointers."""
@@ -55,6 +59,13 @@ def share(f: Function, num_units: Value | int) -> tuple[Value, Value]:
     """[begin, end) of this thread when units are dealt out in contiguous runs."""
     units = f.operand(I64, num_units)
     return units * f["thread"] // f["threads"], units * (f["thread"] + 1) // f["threads"]
+
+
+def share_or_all(f: Function, num_units: Value | int) -> tuple[Value, Value]:
+    """The same, and in a step of up to REPEATED_ROWS rows all of them."""
+    begin, end = share(f, num_units)
+    is_repeated = f["count"].compare("sle", REPEATED_ROWS)
+    return f.select(is_repeated, f.constant(I64, 0), begin), f.select(is_repeated, f.operand(I64, num_units), end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from unsay.compiler.codegen.emit import step_text
-from unsay.compiler.codegen.kernels.attention_part import Attention
+from unsay.compiler.codegen.kernels.attention_run import Attention
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.tile import Product
 from unsay.compiler.limits import LIMITS

@@ -7,7 +7,7 @@ thread and number of threads, data left out:
     access      0 <= offset and offset + size <= bytes of the tensor     for every load and store; LIA, where the bounds
                                                                          of the symbols do not show it already
     overflow    every index lies within 63 bits                          by the bounds of its symbols
-    masked      attention is computed only for parts that have a key     LIA, where `attend` calls `attend_part`
+    masked      attention is computed only for parts that have a key     LIA, where a part calls `softmax_part`
 
 Taken for granted is what the caller of a step guarantees (isa/abi.py): ids, positions, pages, rows and sequences are in
 range, and a page table has an entry for every page up to a position. The tables of pages themselves are not sized here.
@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unsay.compiler.codegen.emit import scratch_bytes, step_text
-from unsay.compiler.codegen.kernels.attention_part import PART_TOKENS
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.limits import LIMITS, Limits
 from unsay.compiler.lower.plan import aligned
@@ -213,8 +212,8 @@ class _KernelWorld:
 
     @property
     def variable_range(self) -> tuple[int, int]:
-        """Of a count of parts of a context."""
-        return 0, -(-self.spec.context_length // PART_TOKENS)
+        """Of a position in a context."""
+        return 0, self.spec.context_length - 1
 
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         if pointer.object == "args" and kind == "ptr":
@@ -279,10 +278,10 @@ class _KernelWorld:
 
     def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
         """Attention is computed only where there is a key."""
-        if name.startswith("attend_part"):
-            part, position = arguments[3], arguments[4]
-            assert isinstance(part, Affine) and isinstance(position, Affine), arguments
-            result = machine.implied((position - part * PART_TOKENS).term() >= 0)
+        if name == "softmax_part":
+            keys = arguments[1]
+            assert isinstance(keys, Affine), arguments
+            result = machine.implied(keys.term() >= 1)
             if result.status is not Status.PROVED:
                 raise NotProvedError(result, f"{self.name}: a part without a key")
         return False

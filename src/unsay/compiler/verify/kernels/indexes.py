@@ -137,8 +137,10 @@ def _units(machine: Machine, left: Affine, right: Affine) -> Affine | None:
 
 
 def choice(machine: Machine, condition: Value, yes: Affine, no: Affine) -> Affine:
-    """One of two indexes."""
-    made = of(machine.symbol("chosen", min(yes.low, no.low), max(yes.high, no.high)))
+    """One of two indexes; of `yes < no` the smaller."""
+    is_smaller = not isinstance(condition, Opaque) and z3.eq(condition, yes.term() < no.term())
+    highest = min(yes.high, no.high) if is_smaller else max(yes.high, no.high)
+    made = of(machine.symbol("chosen", min(yes.low, no.low), highest))
     same = made.term() == yes.term(), made.term() == no.term()
     machine.define(z3.Or(*same) if isinstance(condition, Opaque) else z3.If(condition, *same))
     return made

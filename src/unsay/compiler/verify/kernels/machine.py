@@ -150,9 +150,10 @@ class Machine:
         return Vector(tuple(leaves)) if count else leaves[0]
 
     def store(self, pointer: Pointer, kind: str, value: Value) -> None:
-        """Put a value at a pointer."""
+        """Put a value at a pointer; where data does not matter, only an index is kept."""
         self._touch(Touch(pointer, num_bytes(kind), is_write=True))
         if pointer.other is None:
+            value = value if self.world.has_data or element(kind) == "i64" else OPAQUE
             self.memory.setdefault(pointer.object, {})[pointer.offset] = Cell(kind, value)
 
     def _touch(self, touch: Touch) -> None:

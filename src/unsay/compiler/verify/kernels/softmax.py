@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from unsay.compiler.codegen.builder import Module
-from unsay.compiler.codegen.kernels.attention_part import Attention, merge_function
+from unsay.compiler.codegen.kernels.attention_part import merge_function
+from unsay.compiler.codegen.kernels.attention_run import Attention
 from unsay.compiler.verify.kernels import lanes
 from unsay.compiler.verify.kernels.affine import Affine
 from unsay.compiler.verify.kernels.equality import same

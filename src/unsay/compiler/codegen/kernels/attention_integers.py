@@ -1,0 +1,144 @@
+"""Scores and values of int8 pages (N9): keys [D/4][16][4], values [4][D][4], a scale for each row.
+
+Both are exact int32 dots with integers of 15 bits (long_dot.py): of a head's q, made once a part, and of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from unsay.compiler.codegen.builder import F32, F32X16, I32, I32X16, Value, vector
+from unsay.compiler.codegen.kernels.attention_products import Products
+from unsay.compiler.codegen.kernels.attention_run import PART_PAGES, Part, Query
+from unsay.compiler.codegen.kernels.long_dot import MOST, LongDot
+from unsay.compiler.codegen.kernels.vector import LANES, largest, maximum
+from unsay.core import PAGE_TOKENS
+
+_MOST_HEADS = {64: 4, 32: 3, 16: 4}
+_REGISTERS = {64: 4, 32: 2, 16: 2}
+"""Query heads and registers of int8 that are multiplied with each other at a time, by bytes of a register."""
+
+_WORD_BYTES = 2
+"""Of a multiplier."""
+
+
+class IntegerProducts(Products):
+    """Of pages whose elements are integers."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        rows = part.shape.run_tokens * part.shape.group
+        self._queries = self.f.buffer(rows * self.dim * _WORD_BYTES)
+        self._scales = self.f.buffer(rows * 4)
+        self._dot = LongDot(self.f, part.unit)
+
+    def begin(self, query: Query) -> None:
+        """q of each head as multipliers."""
+        with self.f.loop("head", 0, self.part.shape.group) as head:
+            q = self.part.q(query, head)
+            words = self._queries.at(self.part.row(query, head) * (self.dim * _WORD_BYTES))
+            self._multipliers(query, head, self.dim, lambda dim: q.at(dim * 4), words)
+
+    def score(self, query: Query, block: Value) -> None:
+        """s[t] = f32(q . k) * (ks[t] * (qs * scale))."""
+        registers, lanes = _REGISTERS[self.part.unit.vector_bytes], self.lanes
+        count = max(1, registers * lanes // PAGE_TOKENS)
+        places = [(place, first) for place in range(count) for first in range(0, PAGE_TOKENS, lanes)]
+        with self.pages(query, block, count) as page:
+            for heads in self._heads():
+                for at in range(0, len(places), registers):
+                    self._score_registers(query, heads, page, places[at : at + registers])
+
+    def weigh(self, query: Query) -> None:
+        """w[t] = e[t] * vs[t] as multipliers."""
+        f, part = self.f, self.part
+        with f.loop("head", 0, part.shape.group) as head:
+            with f.loop("page", 0, query.pages) as page:
+                address = part.score(query, head, page * PAGE_TOKENS)
+                e, zero = f.load(F32X16, address, align=64), f.constant(F32X16, 0.0)
+                scales = self._row_scales(part.page(page), "values", 0, LANES)
+                f.store(f.select(e.compare("oeq", 0.0), zero, e * scales), address, align=64)
+                f.prefetch(part.page(page + PART_PAGES).at(self.layout.scale_offset(0, 0)))
+                f.prefetch(part.page(page + PART_PAGES).at(self.layout.scale_offset(0, 0) + PAGE_TOKENS * 4))
+            weights = part.score(query, head)
+            keys = query.pages * PAGE_TOKENS
+            self._multipliers(query, head, keys, lambda key: weights.at(key * 4), weights)
+        with f.loop("dim", 0, part.shape.group * self.dim, LANES) as dim:
+            f.store(f.constant(I32X16, 0), part.state(query).at(dim * 4), align=4)
+
+    def add_values(self, query: Query, block: Value) -> None:
+        """o[d] = w . v as int32."""
+        for heads in self._heads():
+            columns = self.columns(_REGISTERS[self.part.unit.vector_bytes])
+            with self.f.loop("dim", 0, self.dim, len(columns) * self.lanes) as dim:
+                self._add_columns(query, block, heads, columns, dim)
+
+    def finish(self, query: Query) -> None:
+        """o[d] = f32(o[d]) * the scale of the weights."""
+        f = self.f
+        with f.loop("head", 0, self.part.shape.group) as head:
+            scale = f.load(F32, self._scale(query, head), align=4).splat(LANES)
+            with f.loop("dim", 0, self.dim, LANES) as dim:
+                address = self.part.state(query).at((head * self.dim + dim) * 4)
+                f.store(f.load(I32X16, address, align=4).cast("sitofp", F32X16) * scale, address, align=4)
+
+    def _heads(self) -> Iterator[range]:
+        return self.head_groups(_MOST_HEADS[self.part.unit.vector_bytes])
+
+    def _scale(self, query: Query, head: Value | int) -> Value:
+        """Address of the scale of q of a head, later of its weights."""
+        return self._scales.at(self.part.row(query, head) * 4)
+
+    def _multipliers(
+        self, query: Query, head: Value, count: Value | int, at: Callable[[Value], Value], words: Value
+    ) -> None:
+        """x f32 [count] at these addresses as multipliers, to `words`, which may be the same place; and their scale."""
+        f, peaks = self.f, self.f.slot(F32X16, 0.0)
+        with f.loop("place", 0, count, LANES) as place:
+            peaks.set(maximum(f, peaks.get(), f.unary("fabs", f.load(F32X16, at(place), align=4))))
+        peak = largest(f, peaks.get())
+        small, zero = peak.compare("olt", 2.0**-100), f.constant(F32, 0.0)
+        f.store(f.select(small, zero, peak / MOST), self._scale(query, head), align=4)
+        inverse = f.select(small, zero, f.constant(F32, MOST) / peak).splat(LANES)
+        with f.loop("place", 0, count, LANES) as place:
+            x = f.load(F32X16, at(place), align=4)
+            f.store(self._dot.words(x * inverse), words.at(place * _WORD_BYTES), align=32)
+
+    def _score_registers(self, query: Query, heads: range, number: Value, places: Sequence[tuple[int, int]]) -> None:
+        """Scores of some registers of keys: each (place of its page after `number`, its first token)."""
+        f, part, lanes = self.f, self.part, self.lanes
+        pages = {place: part.page(number + place) for place, _ in places}
+        sums = self._dot.sums(len(places), len(heads))
+        with f.loop("quad", 0, self.dim // 4) as quad:
+            for page in pages.values():
+                f.prefetch(page.at(self.layout.value_offset(0, 0)).at(quad * (PAGE_TOKENS * 4)))
+            data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
+            words = [self._queries.at(part.row(query, h) * (self.dim * _WORD_BYTES)).at(quad * 8) for h in heads]
+            self._dot.add(sums, data, words)
+        for (place, first), totals in zip(places, self._dot.totals(sums), strict=True):
+            for head, total in zip(heads, totals, strict=True):
+                scale = (f.load(F32, self._scale(query, head), align=4) * part.shape.scale).splat(lanes)
+                scale = self._row_scales(pages[place], "keys", first, lanes) * scale
+                self.store_score(query, head, number + place, first, total.cast("sitofp", scale.type) * scale)
+
+    def _row_scales(self, page: Value, of: Literal["keys", "values"], first: int, lanes: int) -> Value:
+        """The scales of tokens of a page, from the `first` on."""
+        offset = self.layout.scale_offset(0, 0) + (first + (0 if of == "keys" else PAGE_TOKENS)) * 4
+        return self.f.load(vector(F32, lanes), page.at(offset), align=4)
+
+    def _add_columns(self, query: Query, block: Value, heads: range, columns: range, dim: Value) -> None:
+        f, part, kind = self.f, self.part, vector(I32, self.lanes)
+        sums = self._dot.sums(len(columns), len(heads))
+        with self.pages(query, block) as page:
+            self.prefetch_next_keys(query, page, dim, len(columns) * self.lanes)
+            values = self.values(page).at(dim * 4)
+            keys = f.smaller(query.keys - page * PAGE_TOKENS, PAGE_TOKENS)
+            with f.loop("quad", 0, (keys + 3) // 4) as quad:
+                data = [values.at((quad * self.dim + column) * 4) for column in columns]
+                at = page * (PAGE_TOKENS * _WORD_BYTES) + quad * 8
+                self._dot.add(sums, data, [part.score(query, head).at(at) for head in heads])
+        for column, totals in zip(columns, self._dot.totals(sums), strict=True):
+            for head, total in zip(heads, totals, strict=True):
+                address = part.state(query).at((dim + (head * self.dim + column)) * 4)
+                f.store(f.load(kind, address, align=4) + total, address, align=4)

@@ -1,0 +1,93 @@
+"""What both products of attention (N9) share, scores q . k and values o += w v: the pages they go over.
+
+The keys of a part are gone over a block of pages at a time by all tokens of a run, then the values, so that a block is
+fetched into the first cache once for all. While keys are multiplied, values are asked for, and then the keys of the
+next part.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from unsay.compiler.codegen.builder import I32, Value, vector
+from unsay.compiler.codegen.kernels.attention_run import PART_PAGES, Part, Query
+from unsay.core import PAGE_TOKENS
+
+_BLOCK_BYTES = 8192
+LINE_BYTES = 64
+
+
+class Products(ABC):
+    """For each query: `begin`, `score` of all blocks, `weigh`, `add_values` of all blocks, `finish`."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.f = part.f
+        self.lanes = part.unit.lanes
+        self.layout = part.shape.layout
+        self.dim = self.layout.head_dim
+
+    @property
+    def block_pages(self) -> int:
+        """Pages of a block: a power of two."""
+        page_bytes = self.dim * PAGE_TOKENS * self.layout.element_bytes
+        return max(count for count in (1, 2, 4, 8, PART_PAGES) if count <= 4 or count * page_bytes <= _BLOCK_BYTES)
+
+    @abstractmethod
+    def begin(self, query: Query) -> None:
+        """What is needed of q."""
+
+    @abstractmethod
+    def score(self, query: Query, block: Value) -> None:
+        """s[t] of the keys of the block that begins at this page of the part, -inf beyond the last key seen."""
+
+    @abstractmethod
+    def weigh(self, query: Query) -> None:
+        """From e to the weights that values are multiplied with; o = 0."""
+
+    @abstractmethod
+    def add_values(self, query: Query, block: Value) -> None:
+        """o += w v of the keys of the block."""
+
+    @abstractmethod
+    def finish(self, query: Query) -> None:
+        """o as f32."""
+
+    def pages(self, query: Query, block: Value, step: int = 1) -> AbstractContextManager[Value]:
+        """The pages of a block that the query sees."""
+        return self.f.loop("page", block, self.f.smaller(block + self.block_pages, query.pages), step)
+
+    def values(self, page: Value) -> Value:
+        """Address of the values of a page."""
+        return self.part.page(page).at(self.layout.value_offset(0, 0))
+
+    def head_groups(self, most: int) -> Iterator[range]:
+        """Query heads that go together, `most` or less, about the same number each time."""
+        group = self.part.shape.group
+        count = -(-group // -(-group // most))
+        return (range(first, min(first + count, group)) for first in range(0, group, count))
+
+    def columns(self, most: int) -> range:
+        """The first columns of registers of a row of values that go together, `most` or less; they divide the row."""
+        row = self.dim // self.lanes
+        count = max(count for count in range(1, row + 1) if row % count == 0 and count <= max(1, most))
+        return range(0, count * self.lanes, self.lanes)
+
+    def store_score(self, query: Query, head: int, page: Value, first: int, score: Value) -> None:
+        """Store scores of a register, from the `first` token of a page on: -inf beyond the last key seen."""
+        f, lanes = self.f, self.lanes
+        tokens = Value(f, vector(I32, lanes), f"<{', '.join(f'i32 {first + lane}' for lane in range(lanes))}>")
+        left = (query.keys - page * PAGE_TOKENS).cast("trunc", I32).splat(lanes)
+        seen = f.select(tokens.compare("slt", left), score, -math.inf)
+        f.store(seen, self.part.score(query, head, page * PAGE_TOKENS + first), align=4)
+
+    def prefetch_next_keys(self, query: Query, page: Value, dim: Value, num_dims: int) -> None:
+        """Ask for some dims of the keys of a page of the next part, once for the run."""
+        dim_bytes = PAGE_TOKENS * self.layout.element_bytes
+        with self.f.when(query.place.compare("eq", 0)):
+            keys = self.part.page(page + PART_PAGES).at(dim * dim_bytes)
+            for line in range(0, num_dims * dim_bytes, LINE_BYTES):
+                self.f.prefetch(keys.at(line))
