@@ -189,3 +189,15 @@ def test_a_damaged_image_is_refused(files: ImageFiles, tmp_path: Path) -> None:
     (tmp_path / "code.bin").unlink()
     with pytest.raises(CacheError, match=r"code\.bin"):
         load_image(damaged)
+
+
+def test_a_worker_that_may_not_choose_how_it_is_scheduled_works_all_the_same(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.sched_setscheduler", refused)
+    executor = NativeExecutor(image, new_pages(image), 2)
+    assert executor.run(one_sequence(np.arange(20, dtype=np.int32), 0, 20)) is not None
+    executor.close()

@@ -12,6 +12,7 @@ from types import FrameType
 import pytest
 
 from unsay import Model, SamplingParams, Session
+from unsay.engine.request import Request
 from unsay.errors import RequestError
 
 ROUNDS = 60
@@ -110,3 +111,21 @@ def test_a_verb_in_a_handler_that_would_wait_for_itself_is_refused(
     monkeypatch.setattr(model.engine.machine, "run", inside)
     assert len(list(chat.stream(max_tokens=3))) == 3
     assert refused
+
+
+def test_a_keyboard_interrupt_before_the_first_step_leaves_no_request(
+    model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = model.engine.submit
+
+    def interrupted(request: Request) -> None:
+        submit(request)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model.engine, "submit", interrupted)
+    for stream in (chat.stream(max_tokens=9), model.generate([5, 6, 7], SamplingParams(max_tokens=3))):
+        with pytest.raises(KeyboardInterrupt):
+            list(stream)
+    monkeypatch.undo()
+    assert model.engine.scheduler.requests == []
+    assert len(list(chat.stream(max_tokens=9))) == 9

@@ -63,9 +63,11 @@ class Engine:
         return Drafter(history, dropped) if self._speculates else None
 
     def submit(self, request: Request) -> None:
-        """Let a request take part in the steps to come, from where the tree already has its tokens."""
-        _reuse_prefix(request.context, request.history)
-        self.scheduler.add(request)
+        """Let a request that was not withdrawn take part in the steps to come, from where the tree has its tokens."""
+        with self.scheduler.lock:
+            if not request.is_withdrawn:
+                _reuse_prefix(request.context, request.history)
+                self.scheduler.add(request)
 
     def next_event(self, request: Request) -> TokenEvent | None:
         """The request's next token, computed here if nobody else is at it; None when it is over or withdrawn.

@@ -69,8 +69,8 @@ class Request:
     def accept(self, token_id: int, logprob: float, context_length: int) -> TokenEvent:
         """Take a chosen token: it becomes pending, and may be the last one."""
         index = len(self.history) - self.answer_start
+        self.context.pending.append(token_id)  # first: a KeyboardInterrupt between the two is seen by its length
         self.history.append(token_id)
-        self.context.pending.append(token_id)
         self.num_left -= 1
         if token_id in self.eos_ids:
             self.finish = "stop"

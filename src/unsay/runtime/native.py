@@ -121,5 +121,6 @@ class NativeExecutor:
 
 
 def _anonymous(num_bytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory of whole pages, committed as it is touched."""
-    return np.frombuffer(mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE)), np.uint8)
+    """Zeroed memory of whole pages, committed as it is touched; a forked child has its own."""
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, max(num_bytes, mmap.PAGESIZE), flags=private), np.uint8)

@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import threading
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -63,7 +64,8 @@ class WorkerPool:
 
     def _live(self, index: int) -> None:
         """A worker's life. As a batch job: when it wakes up it takes no core from a thread that is about to stop it."""
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with suppress(OSError):  # a wish: an idle job, or one in a sandbox, may not choose
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         self._worker(self._state_address, index)
 
     def _start(self) -> None:

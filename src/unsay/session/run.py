@@ -174,8 +174,9 @@ class Runner:
             return False
         if get_ident() in self._engine.taking:
             run.must_stop = True
-            if run.stream is not None:
-                self._engine.give_up(run.stream.request)
+            stream = run.stream
+            if stream is not None:
+                self._engine.give_up(stream.request)
             return True
         with self._door, self.lock:
             if self._run is not run:

@@ -12,13 +12,13 @@ from unsay.session.tokenizer import Tokenizer
 
 
 class TextStream:
-    """One request, from its submission to its end. Close it, or iterate it to the end."""
+    """One request, from its submission, with the first event, to its end. Close it, or iterate it to the end."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, request: Request) -> None:
         self.request = request
         self._engine = engine
         self._text = _continue_text(tokenizer, request)
-        engine.submit(request)
+        self._is_submitted = False
 
     def __iter__(self) -> Iterator[TokenEvent]:
         while (event := self.next()) is not None:
@@ -26,6 +26,9 @@ class TextStream:
 
     def next(self) -> TokenEvent | None:
         """The next event; None after the last, or when the request was withdrawn."""
+        if not self._is_submitted:
+            self._is_submitted = True
+            self._engine.submit(self.request)
         event = self._engine.next_event(self.request)
         if event is None:
             return None
