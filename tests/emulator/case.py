@@ -54,9 +54,9 @@ class Case:
         assert [Glance(*(getattr(row, name) for name in Glance._fields)) for row in noted] == self.glances
 
 
-def make_case(model: Path, *, decode: bool = False) -> Case:
+def make_case(model: Path, *, decode: bool = False, kv: str = "auto") -> Case:
     """The model, two sequences, and what the reference makes of them: their prompts, or a token each after many."""
-    image = load_image(compile_model(model, target="avx2"))
+    image = load_image(compile_model(model, target="avx2", kv=kv))
     spec = image.manifest.spec
     batch = _decode(spec.vocab_size) if decode else _prompts(spec.vocab_size)
     before = _pages(batch.page_tables.max() + 1, spec) if decode else np.zeros((4, spec.kv_layout.page_bytes), np.uint8)
@@ -120,6 +120,6 @@ def _decode(vocab_size: int) -> Batch:
 
 
 def _pages(count: int, spec: ModelSpec) -> np.ndarray:
-    """Pages full of small halves."""
+    """Pages full of small halves, whose bytes are int8 and scales of any size too."""
     halves = np.random.default_rng(6).standard_normal((count, spec.kv_layout.page_bytes // 2))
     return halves.astype(np.float16).view(np.uint8)

@@ -34,6 +34,23 @@ def test_aarch64_gives_the_bits_of_the_reference(
         case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
 
 
+@pytest.mark.parametrize("target", ["aarch64-dotprod", "aarch64-i8mm"])
+def test_so_does_aarch64_with_int8_pages(
+    target: str, tiny_paths: dict[str, Path], start: tuple[bytes, int], tmp_path: Path
+) -> None:
+    prompts, decode = (make_case(tiny_paths["llama-q8_0-d64"], decode=many, kv="int8") for many in (False, True))
+    code = prompts.code(find_target(target))
+    for case in (prompts, decode):
+        case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
+
+
+def test_so_does_webassembly_with_int8_pages(tiny_paths: dict[str, Path], tmp_path: Path) -> None:
+    prompts, decode = (make_case(tiny_paths["llama-q8_0-d64"], decode=many, kv="int8") for many in (False, True))
+    code = prompts.code(find_target("wasm32-simd128"))
+    for case in (prompts, decode):
+        case.assert_equal(*node.run_step(node.find_node(), code, case.arrays, case.counts, tmp_path))
+
+
 @pytest.mark.parametrize("variant", ["llama-q4_1", "llama-q8_0-d64", "llama-f16-untied"])
 def test_webassembly_gives_the_bits_of_the_reference(variant: str, tiny_paths: dict[str, Path], tmp_path: Path) -> None:
     prompts, decode = make_case(tiny_paths[variant]), make_case(tiny_paths[variant], decode=True)

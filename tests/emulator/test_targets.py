@@ -47,3 +47,12 @@ def test_target_gives_the_bits_of_the_reference(
     case = make_case(tiny_paths[variant])
     code = case.code(_ON_EMULATOR[target])
     case.assert_equal(*run_step(bochs, rom, code.blob, code.entry["step"], case.arrays, case.counts, tmp_path))
+
+
+@pytest.mark.parametrize("target", sorted(_ON_EMULATOR))
+def test_so_it_does_with_int8_pages(
+    target: str, tiny_paths: dict[str, Path], bochs: Path, rom: bytes, tmp_path: Path
+) -> None:
+    case = make_case(tiny_paths["llama-q8_0-d64"], decode=True, kv="int8")
+    code = case.code(_ON_EMULATOR[target])
+    case.assert_equal(*run_step(bochs, rom, code.blob, code.entry["step"], case.arrays, case.counts, tmp_path))
