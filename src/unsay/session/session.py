@@ -157,8 +157,10 @@ class Session:
     def interrupt(self) -> bool:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
-        When it returns the session is free; the interrupted loop ends. A signal handler may call it, and no other verb;
-        where that came into the loop of its own thread, the session is free when the loop has ended.
+        When it returns the session is free; the interrupted loop ends. While its thread is in `logits` it waits for
+        that. A signal handler may call it, and no other verb, where its thread is at a stream or in code of its own:
+        one that comes into another verb may wait for itself. Where it came into the stream of its own thread, the
+        session is free when the loop has ended.
         """
         return self._runner.interrupt()
 
