@@ -41,7 +41,7 @@ class _RangesNotPossibleError(Exception):
 
 
 @contextmanager
-def exclusive(directory: Path, progress: Progress) -> Generator[None]:
+def exclusive(directory: Path, progress: Progress | None = None) -> Generator[None]:
     """Make the directory and hold it: a second process waits here until the first is done or dead."""
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / ".lock", "w") as lock:
