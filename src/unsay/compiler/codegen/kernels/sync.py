@@ -22,8 +22,8 @@ from unsay.compiler.codegen.kernels.waiting import WAITING
 from unsay.isa.abi import PoolState, StepArgs
 
 SPINS = 300
-"""Tries before a thread sleeps: 6 to 15 us. Ten times as many save nothing where each thread has a core of its own, and
-cost half the speed where another program wants one: a barrier's threads then share the other."""
+"""Tries before a thread sleeps: 6 to 15 us. Five times as many save nothing where each thread has a core of its own,
+and cost a token half as long again where another program wants one: both threads then share the other."""
 
 _PARTS = {
     "await_change": """
