@@ -29,7 +29,7 @@ from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 CHUNK_BYTES = 32 << 10
 """Most bytes of activations that stay in the cache while all weights pass over them, unless one tile has more."""
 
-AHEAD_BYTES = 2048
+AHEAD_BYTES = 1536
 """How far before their use weights are asked for when one tile streams through them."""
 
 Epilogue = Callable[[Value, Value, list[Value]], None]
