@@ -1,10 +1,10 @@
-"""Decoding with and without guesses: the same tokens, and how many a second, in four kinds of text.
+"""Decoding with and without guesses: the same tokens, and how many a second, in five kinds of text.
 
 Run: python -m benchmarks.speculation [--model M] [--tokens N] [--threads N] [--json]        (two minutes)
 
-copied: a function is written again with a name changed. dropped: an answer is rolled back to its beginning, a word is
-put in, and it goes on; what was taken back is there to guess from. corrected: the same in chats. free: answers in
-chats. The texts of the first two are those of benchmarks.compare.
+copied: a function is written again with a name changed. record: a name in a JSON record is corrected, and what was
+taken back is there to guess from. prose: the same with a sentence, which goes on in another way. corrected: the same in
+chats. free: answers in chats. The texts of the first three are those of benchmarks.compare.
 
 steps: of the answer with guesses. fewest: steps if it were always known where to copy from, and how much, among all
 places where the last token stood before: no drafter that copies needs fewer. At the end, for each number of guesses
@@ -31,7 +31,6 @@ _QUESTIONS = (
     "What should I pack for a week in the mountains?",
 )
 _REPEATS = 5
-_KEPT, _CORRECTION = 12, " simply"
 
 
 @dataclass
@@ -149,14 +148,17 @@ def _copied(model: Model, num_tokens: int) -> Session:
     return session
 
 
-def _dropped(model: Model, num_tokens: int) -> Session:
-    session = model.session(temperature=0.0)
-    session.append(texts.QUESTION)
-    return _correct(session, num_tokens)
+def _dropped(made: texts.Correction) -> Callable[[Model, int], Session]:
+    def begin(model: Model, num_tokens: int) -> Session:
+        session = model.session(temperature=0.0)
+        session.append(made.text)
+        return _correct(session, num_tokens, made)
+
+    return begin
 
 
 def _corrected(question: str) -> Callable[[Model, int], Session]:
-    return lambda model, num_tokens: _correct(_free(question)(model, num_tokens), num_tokens)
+    return lambda model, num_tokens: _correct(_free(question)(model, num_tokens), num_tokens, texts.PROSE)
 
 
 def _free(question: str) -> Callable[[Model, int], Session]:
@@ -168,16 +170,17 @@ def _free(question: str) -> Callable[[Model, int], Session]:
     return begin
 
 
-def _correct(session: Session, num_tokens: int) -> Session:
+def _correct(session: Session, num_tokens: int, made: texts.Correction) -> Session:
     session.generate(num_tokens + 16, ignore_eos=True)
-    session.rollback(to=_KEPT)
-    session.inject(_CORRECTION)
+    session.rollback(to=made.kept)
+    session.inject(made.injection)
     return session
 
 
 _TEXTS = [
     ("copied", _copied),
-    ("dropped", _dropped),
+    ("record", _dropped(texts.RECORD)),
+    ("prose", _dropped(texts.PROSE)),
     *[(f"corrected, {question}", _corrected(question)) for question in _QUESTIONS],
     *[(f"free, {question}", _free(question)) for question in _QUESTIONS],
 ]

@@ -84,7 +84,7 @@ ROWS = (
     _decode("decode 2048", "context 2048, int8 KV", 3.0, OURS_INT8),
     _decode("decode 2048", "context 2048, int8 KV over our f16 KV", 1.0, OURS_INT8, (OURS,)),
     _guess("edit copied", "a text written again with a change"),
-    _guess("edit dropped", "after a correction, the dropped tail as the draft"),
+    _guess("edit dropped", "a record corrected, the dropped tail as the draft"),
     _prefill(512, "exact, f16 KV, against llama.cpp's best", 1.5),
     _prefill(2048, "exact, f16 KV, against llama.cpp's best", 1.7),
     _prefill(512, "exact, int8 KV, against llama.cpp's best", 1.6, OURS_INT8),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from unsay.session.tokenizer import Tokenizer
 
 _PARAGRAPH = (
@@ -24,7 +26,23 @@ FUNCTION = """def load_rows(path, limit):
 EDIT = f"The function:\n\n{FUNCTION}\nThe same function, with `limit` renamed to `most`:\n\n{FUNCTION[:20]}"
 """An edit: most of what follows stands above already."""
 
-QUESTION = "Write a short paragraph about how bread rises.\n\nBread rises because"
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """An answer to `text` is cut to `kept` tokens, and goes on behind `injection`."""
+
+    text: str
+    kept: int
+    injection: str
+
+
+RECORD = Correction(
+    'A JSON record of a person with name, age, address and phone numbers:\n\n{\n  "name": "', 0, "Maria"
+)
+"""What follows the correction is mostly what was taken back."""
+PROSE = Correction("Write a short paragraph about how bread rises.\n\nBread rises because", 12, " simply")
+"""What follows says something else."""
+
 INJECTION = " No, wait: a smaller tool is enough here. Use"
 NUM_INJECTED = 12
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,8 @@ def speculation(field: Field, plan: Plan) -> None:
     children = field.present(work, names)
     answers = _decode(field, plan, work, children, [plan.tokenizer.encode(texts.EDIT)], _EDITED)
     _note_same_tokens(field, work, answers)
-    _dropped(field, plan, names)
+    _dropped(field, plan, names, "edit dropped", texts.RECORD)
+    _dropped(field, plan, names, "prose dropped", texts.PROSE)
 
 
 def prefill(field: Field, plan: Plan) -> None:
@@ -175,13 +176,12 @@ def _decode(
     )  # fmt: skip
 
 
-def _dropped(field: Field, plan: Plan, names: Sequence[str]) -> None:
+def _dropped(field: Field, plan: Plan, names: Sequence[str], work: str, made: texts.Correction) -> None:
     """An answer of ours is corrected near its beginning; peers go on from the same tokens."""
-    work = "edit dropped"
     children = field.present(work, names)
     if OURS not in children:
         return
-    told = {"text": texts.QUESTION, "made": _EDITED + 16, "kept": 12, "injection": " simply", "count": _EDITED}
+    told = {"made": _EDITED + 16, "count": _EDITED, **asdict(made)}
     context = children[OURS].ask("edited", **told)["context"]
     ours = [children[name] for name in (OURS, OURS_GUESSING) if name in children]
     field.prepare(work, children, lambda child: child.ask("hold", contexts=[context]))
