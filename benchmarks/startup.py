@@ -34,6 +34,7 @@ from unsay.compiler.passes.pipeline import PIPELINE
 from unsay.compiler.verify.spec import verify
 from unsay.compiler.verify.validate import run_validated
 from unsay.default_target import default_target
+from unsay.isa.classes import EXACT
 from unsay.isa.kv import AUTO
 from unsay.vocabulary import vocabulary_bytes
 
@@ -152,16 +153,17 @@ def _cold_parts(path: Path) -> dict[str, float]:
         proofs = _timed(parts, "passes_ms", lambda: run_validated(graph, PIPELINE))
         _timed(parts, "verify_ms", lambda: verify(graph))
         lowered = _timed(parts, "lower_ms", lambda: lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows))
+        programs = pipeline.to_programs(lowered, loaded.spec)
         target = default_target()
         key = image_key(digest, target)
         with exclusive(root, digest) as work:
-            job = pipeline.Job(path, (file_identity(path),), digest, target, AUTO, key, root, work, None)
-            code = _timed(parts, "emit_ms", lambda: pipeline.emit_code(job, lowered, loaded.spec))
-            weights = _timed(parts, "pack_ms", lambda: pipeline.pack(job, loaded, lowered))
+            job = pipeline.Job(path, (file_identity(path),), digest, target, AUTO, EXACT, key, root, work, None)
+            code = _timed(parts, "emit_ms", lambda: pipeline.emit_code(job, programs, loaded.spec))
+            weights = _timed(parts, "pack_ms", lambda: pipeline.pack(job, loaded, programs.plan))
             _timed(
                 parts,
                 "store_ms",
-                lambda: pipeline.store(job, loaded.spec, lowered, weights, words, code, proofs),
+                lambda: pipeline.store(job, loaded.spec, programs, weights, words, code, proofs),
             )
     return parts
 

@@ -150,7 +150,12 @@ def test_a_closed_model_says_so(tiny_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"executor": "gpu"}, RequestError), ({"target": "z80"}, TargetError), ({"kv_tokens": 0}, RequestError)],
+    [
+        ({"executor": "gpu"}, RequestError),
+        ({"prefill": "quick"}, RequestError),
+        ({"target": "z80"}, TargetError),
+        ({"kv_tokens": 0}, RequestError),
+    ],
 )
 def test_load_says_what_it_knows(tiny_path: Path, options: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):

@@ -37,7 +37,7 @@ def test_the_members_of_a_model_are_pinned() -> None:
 
 def test_the_signatures_of_the_design_are_pinned() -> None:
     assert list(inspect.signature(unsay.load).parameters) == [
-        "name_or_path", "target", "num_threads", "executor", "kv", "kv_tokens", "speculate", "progress",
+        "name_or_path", "target", "num_threads", "executor", "kv", "prefill", "kv_tokens", "speculate", "progress",
     ]  # fmt: skip
     assert list(inspect.signature(unsay.Session.rollback).parameters) == ["self", "to", "before"]
     assert list(inspect.signature(unsay.Session.stream).parameters) == ["self", "max_tokens", "params"]

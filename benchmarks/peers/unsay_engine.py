@@ -16,6 +16,7 @@ from unsay import Model, SamplingParams, Session, TokenEvent, load
 from unsay.benchmark.correct import correct
 from unsay.core import PAGE_TOKENS
 from unsay.evaluation import token_log_probs
+from unsay.isa.classes import FAST
 from unsay.vm.context import Context
 
 
@@ -110,7 +111,7 @@ class Engine:
 
     def _computed(self, ids: list[int]) -> Context:
         context = Context(self._model.tree.root())
-        context.append(ids)
+        context.append(ids, self._model.spec.prefill == FAST)
         self._model.engine.compute(context, 1)
         return context
 

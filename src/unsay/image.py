@@ -4,6 +4,7 @@ An image is a directory of the cache, written whole and renamed into place:
 
     manifest.json   this module's Manifest
     program.avm     the AVM program (isa.program)
+    fast.avm        that of the fast class, where prompts are computed in it (isa.classes)
     code.bin        position-independent machine code for one target, entry points in the manifest; runs as mapped
     vocabulary.bin  the text side (vocabulary.py)
     verified.json   what was proved of each pass that made the program (compiler.verify.validate)
@@ -28,7 +29,8 @@ class ModelSpec:
     """Shape of the model, from its file, and the format of its KV pages. Sizes in elements, context_length in tokens.
 
     rope_pairing: rows of a head of Q and K that rotate together (N8): (2i, 2i + 1) if adjacent, (i, i + D/2) if halves.
-    kv_format: what keys and values are kept as, a name of isa.kv.KV_FORMATS; chosen when the image is made.
+    kv_format: what keys and values are kept as, a name of isa.kv.KV_FORMATS. prefill: the class prompts are computed
+    in, a name of isa.classes.PREFILLS. Both are chosen when the image is made.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ModelSpec:
     rope_base: float
     rope_pairing: str = "adjacent"
     kv_format: str = "f16"
+    prefill: str = "exact"
 
     @property
     def kv_layout(self) -> KvLayout:
@@ -129,6 +132,11 @@ class ImageFiles:
     def program(self) -> Path:
         """program.avm"""
         return self.directory / "program.avm"
+
+    @property
+    def fast_program(self) -> Path:
+        """fast.avm"""
+        return self.directory / "fast.avm"
 
     @property
     def code(self) -> Path:

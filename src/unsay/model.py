@@ -15,6 +15,7 @@ from unsay.engine.request import Request
 from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError
 from unsay.image import ImageFiles, ModelSpec
+from unsay.isa.classes import EXACT, FAST, check_prefill
 from unsay.isa.kv import AUTO, check_kv_format
 from unsay.kv.pages import PagePool
 from unsay.kv.tree import KvTree
@@ -48,6 +49,7 @@ def load(
     num_threads: int | None = None,
     executor: str = "native",
     kv: str = AUTO,
+    prefill: str = EXACT,
     kv_tokens: int | None = None,
     speculate: bool = True,
     progress: Progress | None = None,
@@ -59,9 +61,10 @@ def load(
     target: instruction set to compile for, the best of this CPU by default. num_threads: one per usable core by
     default. executor: "native", "reference" (slow, the definition), "checked" (that, and the
     invariants of every instruction: InvariantError) or "null" (no arithmetic). kv: what keys and values are kept
-    as, "f16", "f32" or "int8"; "auto" is f32 if the model's weights are, else f16. kv_tokens: tokens all sessions
-    together can keep. speculate: compute guesses along with the next token (engine/drafter.py); without, the
-    tokens are the same, and come slower where the text repeats itself.
+    as, "f16", "f32" or "int8"; "auto" is f32 if the model's weights are, else f16. prefill: "fast" computes what is
+    not part of an answer in a class of arithmetic that is faster and a little less accurate (docs/numerics.md N16).
+    kv_tokens: tokens all sessions together can keep. speculate: compute guesses along with the next token
+    (engine/drafter.py); without, the tokens are the same, and come slower where the text repeats itself.
     Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
     """
     from unsay import hub
@@ -71,15 +74,16 @@ def load(
     if executor not in EXECUTORS:
         raise RequestError(f"executor {executor!r} is not known; there are: {', '.join(EXECUTORS)}")
     check_kv_format(kv)
+    check_prefill(prefill)
     _check_sizes(num_threads, kv_tokens)
     if target is not None:
         check_runs_here(target)
     chosen = target or default_target()
     source = hub.resolve(_checked_path(name_or_path), progress)
-    files = find_compiled(source, target=chosen, kv=kv, progress=progress)
+    files = find_compiled(source, target=chosen, kv=kv, prefill=prefill, progress=progress)
     if files is None:
         _check_text_side(source)
-        files = compile_model(source, target=chosen, kv=kv, progress=progress)
+        files = compile_model(source, target=chosen, kv=kv, prefill=prefill, progress=progress)
     return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens, speculate=speculate)
 
 
@@ -177,6 +181,11 @@ class Model:
         """Shape of the model."""
         return self._executor.spec
 
+    @property
+    def _is_fast(self) -> bool:
+        """Whether prompts are of the fast class."""
+        return self.spec.prefill == FAST
+
     def session(
         self,
         system: str | None = None,
@@ -194,14 +203,16 @@ class Model:
         merged = changed(_checked_params(params), fields)
         validate(merged, self.tokenizer.vocab_size)
         turns = Turns(self._template, self.tokenizer, system)
-        journal = None if log is None else Journal.begin(log, settings_of(system, merged))
-        timeline = Timeline.begin(Context(self.tree.root()), journal)
+        journal = None if log is None else Journal.begin(log, settings_of(system, merged, self._is_fast))
+        timeline = Timeline.begin(Context(self.tree.root()), journal, self._is_fast)
         return Session(self.engine, self.tokenizer, turns, timeline, merged)
 
     def restore(self, log: SessionLog, session: str) -> Session:
         """A conversation as its log left it, with its history; `SessionLog.sessions()` names them."""
         self._check_open()
         saved = load_session(log, session)
+        if saved.is_fast and not self._is_fast:
+            raise RequestError("this session's prompts are of the fast class: load the model with prefill='fast'")
         turns = Turns(self._template, self.tokenizer, saved.system)
         return Session(self.engine, self.tokenizer, turns, Timeline.restored(self.tree, saved), saved.params)
 
@@ -220,7 +231,7 @@ class Model:
 
     def _generate(self, ids: list[int], params: SamplingParams) -> Iterator[TokenEvent]:
         context = Context(self.tree.root())
-        context.append(ids)
+        context.append(ids, self._is_fast)
         eos_ids = frozenset[int]() if params.ignore_eos else self.tokenizer.eos_ids
         request = Request(context, params, ids, len(ids), eos_ids, params.max_tokens, self.engine.drafter(ids))
         stream = TextStream(self.engine, self.tokenizer, request)
@@ -232,13 +243,13 @@ class Model:
             context.release()
 
     def logits(self, token_ids: Iterable[int]) -> Float32Array:
-        """Logits after each of the tokens, float32 [T, V]: teacher forcing. Raises as `generate`."""
+        """Logits after each of the tokens of a prompt, float32 [T, V]: teacher forcing. Raises as `generate`."""
         self._check_open()
         ids = self._check_ids(token_ids)
         if len(ids) > self.spec.context_length:
             raise ContextFullError(f"{len(ids)} tokens do not fit in a context of {self.spec.context_length}")
         context = Context(self.tree.root())
-        context.append(ids)
+        context.append(ids, self._is_fast)
         try:
             return self.engine.compute(context, len(ids))
         finally:

@@ -1,5 +1,7 @@
 """Runs of a model over token ids in any chunks and company, with what they leave: logits and KV rows, as integers.
 
+An id may be a key, which says the class it is computed in (isa/classes.py).
+
 Every run has a root of its own (a salt nobody else uses), so that no page of another run can serve in it: equal bits
 mean that equal bits were computed, not that the tree shared them.
 """
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from tests.kv_rows import rows_in_pages
 from unsay import Model
 from unsay.core import Batch
+from unsay.isa.classes import ids_of, is_fast, num_of_one_class
 from unsay.kv.tree import Branch
 
 _NUM_WANTED = 6
@@ -52,7 +55,7 @@ def run_together(model: Model, sequences: Sequence[Sequence[int]], chunk: int) -
     chunk = min(chunk, model.engine.scheduler.max_tokens // len(sequences))
     logits: list[list[NDArray[np.uint32]]] = [[] for _ in sequences]
     while alive := [n for n, ids in enumerate(sequences) if branches[n].length < len(ids)]:
-        shares = [(n, list(sequences[n][branches[n].length :][:chunk])) for n in alive]
+        shares = _of_one_class([(n, list(sequences[n][branches[n].length :][:chunk])) for n in alive])
         for n, ids in shares:
             branches[n].reserve(len(ids))
         batch, owners = _batch(branches, shares, sequences)
@@ -66,6 +69,12 @@ def run_together(model: Model, sequences: Sequence[Sequence[int]], chunk: int) -
     for branch in branches:
         branch.release()
     return outcomes
+
+
+def _of_one_class(shares: list[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """Those that begin in the class of the first, up to where they change it."""
+    first = is_fast(shares[0][1][0])
+    return [(n, ids[: num_of_one_class(ids, len(ids))]) for n, ids in shares if is_fast(ids[0]) is first]
 
 
 def wanted_positions(num_tokens: int) -> list[int]:
@@ -94,9 +103,10 @@ def _batch(
     rows = [index for index, (n, position, _) in enumerate(tokens) if position in wanted[n]]
     owners = [tokens[index][0] for index in rows]
     arrays = (
-        [sequences[n][position] for n, position, _ in tokens],
+        ids_of(sequences[n][position] for n, position, _ in tokens),
         [position for _, position, _ in tokens],
         [row for _, _, row in tokens],
     )
     token_ids, positions, sequence = (np.array(values, np.int32) for values in arrays)
-    return Batch(token_ids, positions, sequence, page_tables, np.array(rows, np.int32)), owners
+    fast = is_fast(shares[0][1][0])
+    return Batch(token_ids, positions, sequence, page_tables, np.array(rows, np.int32), is_fast=fast), owners

@@ -94,7 +94,7 @@ def test_replay_equals_a_naive_model(sequence: list[tuple[str, int]]) -> None:
     assert state.token_ids == naive.ids
     assert state == replay(iter(events))
     for number in range(len(state.entries)):
-        assert state.ids_at(number) == naive.entries[number][0]
+        assert state.keys_at(number) == naive.entries[number][0]
 
 
 def test_the_place_of_the_answer_comes_back() -> None:

@@ -63,6 +63,7 @@ def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
             hub.resolve(args.model, progress),
             target=args.target or default_target(),
             kv=args.kv,
+            prefill=args.prefill,
             progress=progress,
         )
     manifest = Manifest.from_json(files.manifest.read_text())

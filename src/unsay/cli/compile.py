@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from unsay.cli.options import DEFAULT_MODEL, add_json_option, add_kv_option
+from unsay.cli.options import DEFAULT_MODEL, add_json_option, add_kv_option, add_prefill_option
 from unsay.cli.output import progress_bars, write, write_file, write_files, write_json, write_line
 from unsay.cli.passes import add_print_after_option, print_after
 from unsay.errors import RequestError
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help=known)
     parser.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
     add_kv_option(parser)
+    add_prefill_option(parser)
     emitted = "write one stage instead: llmir, avm (the program), llvm, asm, object, or files: what the target's back "
     emitted += "end makes, into the directory OUT (default with -o: avm)"
     parser.add_argument("--emit", choices=_STAGES, metavar="STAGE", help=emitted)
@@ -54,9 +55,10 @@ def _write_stage(args: argparse.Namespace, source: Path, target: str) -> None:
     if wanted in _BINARY and args.output is None:
         raise RequestError(f"--emit {wanted} gives bytes, not text: say where to write them with -o OUT")
     if wanted == "files":
-        write_files(args.output, target_files(source, target, print_after(args.print_after, PIPELINE), args.kv))
+        after = print_after(args.print_after, PIPELINE)
+        write_files(args.output, target_files(source, target, after, args.kv, args.prefill))
         return
-    made = compile_to(source, target, wanted, print_after(args.print_after, PIPELINE), args.kv)
+    made = compile_to(source, target, wanted, print_after(args.print_after, PIPELINE), args.kv, args.prefill)
     if args.output is not None:
         write_file(args.output, made)
     elif args.emit:
@@ -73,7 +75,7 @@ def _make_image(args: argparse.Namespace) -> None:
     with progress_bars() as progress:
         source = hub.resolve(args.model, progress)
         target = args.target or default_target()
-        files = compile_model(source, target=target, kv=args.kv, progress=progress)
+        files = compile_model(source, target=target, kv=args.kv, prefill=args.prefill, progress=progress)
     seconds = time.perf_counter() - start
     spec = Manifest.from_json(files.manifest.read_text()).spec
     kv, token_bytes = spec.kv_format, spec.kv_layout.token_bytes

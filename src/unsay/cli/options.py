@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "smollm2:135m"
 KV_FORMATS = ("auto", "f16", "f32", "int8")
+PREFILLS = ("exact", "fast")
 EXECUTORS = ("native", "reference", "checked", "null")
 
 _SAMPLING = (
@@ -29,7 +30,10 @@ _SAMPLING = (
 
 
 def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool = False) -> None:
-    """--model, --threads, --target, --kv, --executor. program_names_model: its model is the default."""
+    """--model, --threads, --target, --kv, --prefill, --executor.
+
+    program_names_model: its model is the default, and nothing is a prompt.
+    """
     group = parser.add_argument_group("model")
     default = "the one the program names, if any" if program_names_model else DEFAULT_MODEL
     known = f"a known model (`unsay list`) or the path of a .gguf file or Hugging Face directory (default {default})"
@@ -37,6 +41,8 @@ def add_model_options(parser: argparse.ArgumentParser, program_names_model: bool
     group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
     group.add_argument("--target", metavar="T", help="instruction set to compile for (default: the best of this CPU)")
     add_kv_option(group)
+    if not program_names_model:
+        add_prefill_option(group)
     group.add_argument("--executor", choices=EXECUTORS, default="native", help="what computes (default native)")
     text = "compute by the definition, slowly, and stop where an operation breaks an invariant"
     group.add_argument("--checked", dest="executor", action="store_const", const="checked", help=text)
@@ -46,6 +52,14 @@ def add_kv_option(parser: argparse._ActionsContainer) -> None:  # pyright: ignor
     """--kv."""
     text = "keep keys and values as this (default auto: f32 if the model's weights are, else f16)"
     parser.add_argument("--kv", choices=KV_FORMATS, default="auto", help=text)
+
+
+def add_prefill_option(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
+    """--prefill."""
+    text = (
+        "compute prompts exactly, or fast: a little less accurate, and still the same bits everywhere (default exact)"
+    )
+    parser.add_argument("--prefill", choices=PREFILLS, default="exact", help=text)
 
 
 def add_speculation_option(parser: argparse.ArgumentParser) -> None:
@@ -94,5 +108,5 @@ def load_model(args: argparse.Namespace) -> Model:
     with progress_bars() as progress:
         return load(
             args.model, target=args.target, num_threads=args.threads, executor=args.executor, kv=args.kv,
-            speculate=getattr(args, "speculate", True), progress=progress,
+            prefill=args.prefill, speculate=getattr(args, "speculate", True), progress=progress,
         )  # fmt: skip

@@ -1,8 +1,8 @@
 """From a model file to an image ready to run: taken from the cache, or made by `pipeline.build_image` and kept there.
 
-An image is named by what it depends on: the bytes of the model's files, the target, the format of KV pages, the limits
-of a step, the compiler itself, and a third party's emitter by the file that has its class. A warm start reads no
-weights and imports neither the compiler's passes nor llvmlite.
+An image is named by what it depends on: the bytes of the model's files, the target, the format of KV pages, the class
+of prompts, the limits of a step, the compiler itself, and a third party's emitter by the file that has its class. A
+warm start reads no weights and imports neither the compiler's passes nor llvmlite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from unsay.compiler.codegen.backends import find_backend
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.version import compiler_version
+from unsay.errors import UnsupportedError
 from unsay.image import IMAGE_VERSION, ImageFiles
+from unsay.isa.classes import EXACT, check_prefill
 from unsay.isa.kv import AUTO, check_kv_format
 from unsay.isa.targets import is_cpu_target
 
@@ -26,18 +28,20 @@ if TYPE_CHECKING:
     from unsay.core import Progress
 
 
-def compile_model(source: Path, *, target: str, kv: str = AUTO, progress: Progress | None = None) -> ImageFiles:
+def compile_model(
+    source: Path, *, target: str, kv: str = AUTO, prefill: str = EXACT, progress: Progress | None = None
+) -> ImageFiles:
     """The image of a model (a file or directory) for one target; made if the cache has none, by one process at a time.
 
-    kv: a format of KV pages (isa/kv.py) or "auto". Raises RequestError if it is neither, ModelNotFoundError,
-    ModelFileError, UnsupportedError, TargetError or CacheError.
+    kv: a format of KV pages (isa/kv.py) or "auto". prefill: the class prompts are computed in (isa/classes.py).
+    Raises RequestError if it is none of these, ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or
+    CacheError.
     """
-    find_backend(target)
-    check_kv_format(kv)
+    check_kinds(target, kv, prefill)
     root = cache_root()
     files = model_files(source)
     identity, digest = identities(files), files_digest(root, files, progress)
-    key = image_key(digest, target, kv)
+    key = image_key(digest, target, kv, prefill)
     if image := find_image(root, key):
         return image
     with exclusive(root, digest, progress) as work:
@@ -45,20 +49,32 @@ def compile_model(source: Path, *, target: str, kv: str = AUTO, progress: Progre
             return image
         from unsay.compiler.pipeline import Job, build_image
 
-        return build_image(Job(source, identity, digest, target, kv, key, root, work, progress))
+        return build_image(Job(source, identity, digest, target, kv, prefill, key, root, work, progress))
 
 
-def find_compiled(source: Path, *, target: str, kv: str = AUTO, progress: Progress | None = None) -> ImageFiles | None:
+def find_compiled(
+    source: Path, *, target: str, kv: str = AUTO, prefill: str = EXACT, progress: Progress | None = None
+) -> ImageFiles | None:
     """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
+    check_kinds(target, kv, prefill)
+    root = cache_root()
+    return find_image(root, image_key(files_digest(root, model_files(source), progress), target, kv, prefill))
+
+
+def check_kinds(target: str, kv: str, prefill: str) -> None:
+    """Raise TargetError, RequestError or UnsupportedError unless there are images of these."""
     find_backend(target)
     check_kv_format(kv)
-    root = cache_root()
-    return find_image(root, image_key(files_digest(root, model_files(source), progress), target, kv))
+    check_prefill(prefill)
+    if prefill != EXACT and not is_cpu_target(target):
+        raise UnsupportedError(
+            f"prefill {prefill!r} is there for CPU targets only, {target} is none: leave it at {EXACT!r}"
+        )
 
 
-def image_key(model_sha256: str, target: str, kv: str = AUTO) -> str:
+def image_key(model_sha256: str, target: str, kv: str = AUTO, prefill: str = EXACT) -> str:
     """Name of an image in the cache."""
-    parts = (model_sha256, target, kv, IMAGE_VERSION, compiler_version(), LIMITS)
+    parts = (model_sha256, target, kv, prefill, IMAGE_VERSION, compiler_version(), LIMITS)
     made_by = () if is_cpu_target(target) else (_emitter_version(target),)
     return f"{target}-{hashlib.sha256(repr(parts + made_by).encode()).hexdigest()[:40]}"
 

@@ -18,6 +18,8 @@ from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.types import TensorType
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import Lowered, lower
+from unsay.compiler.lower.fast import fast_program
+from unsay.compiler.lower.plan import PackingPlan
 from unsay.compiler.models import build_graph
 from unsay.compiler.pack import LAYOUT_VERSION, write_packed
 from unsay.compiler.passes.pipeline import PIPELINE
@@ -27,7 +29,9 @@ from unsay.compiler.verify.validate import PassProof, proofs_to_json, run_valida
 from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
+from unsay.isa.classes import EXACT, FAST
 from unsay.isa.kv import AUTO
+from unsay.isa.program import Program
 from unsay.vocabulary import vocabulary_bytes
 
 
@@ -35,7 +39,8 @@ from unsay.vocabulary import vocabulary_bytes
 class Job:
     """What to make, and where: `work` is ours alone until the image is stored under `image_key`.
 
-    kv: a format of KV pages or "auto". source_sha256 is of the files that had these identities.
+    kv: a format of KV pages or "auto". prefill: the class of prompts. source_sha256 is of the files that had these
+    identities.
     """
 
     source: Path
@@ -43,6 +48,7 @@ class Job:
     source_sha256: str
     target: str
     kv: str
+    prefill: str
     image_key: str
     cache_root: Path
     work: Path
@@ -52,24 +58,44 @@ class Job:
 def build_image(job: Job) -> ImageFiles:
     """Compile the model and store the image. LLVM works in a process of its own, meanwhile the weights are packed."""
     _report(job, 0)
-    loaded = load(job.source, job.kv)
+    loaded = load(job.source, job.kv, job.prefill)
     graph = to_graph(loaded)
     proofs = run_validated(graph, PIPELINE)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
     check_arena(lowered.program, lowered.arena_bytes)
+    programs = to_programs(lowered, loaded.spec)
     with ThreadPoolExecutor(1) as beside:
-        code = beside.submit(emit_code, job, lowered, loaded.spec)
+        code = beside.submit(emit_code, job, programs, loaded.spec)
         vocabulary = vocabulary_bytes(loaded.vocab)
-        weights = pack(job, loaded, lowered)
+        weights = pack(job, loaded, programs.plan)
         made = code.result()
     _report(job, 1)
-    return store(job, loaded.spec, lowered, weights, vocabulary, made, proofs)
+    return store(job, loaded.spec, programs, weights, vocabulary, made, proofs)
 
 
-def load(source: Path, kv: str = AUTO) -> Loaded:
+def load(source: Path, kv: str = AUTO, prefill: str = EXACT) -> Loaded:
     """Open the model; raises ModelNotFoundError, ModelFileError or UnsupportedError."""
-    return open_model(source, kv)
+    return open_model(source, kv, prefill)
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What an image runs, over one plan of weights. arena_bytes: of the larger. fast: None without that class."""
+
+    exact: Program
+    fast: Program | None
+    plan: PackingPlan
+    arena_bytes: int
+
+
+def to_programs(lowered: Lowered, spec: ModelSpec) -> Programs:
+    """The program, and that of the fast class where prompts are computed in it; raises UnsupportedError."""
+    if spec.prefill != FAST:
+        return Programs(lowered.program, None, lowered.plan, lowered.arena_bytes)
+    fast = fast_program(lowered)
+    check_arena(fast.program, fast.arena_bytes)
+    return Programs(lowered.program, fast.program, fast.plan, fast.arena_bytes)
 
 
 def to_graph(loaded: Loaded) -> Graph:
@@ -78,23 +104,27 @@ def to_graph(loaded: Loaded) -> Graph:
     return build_graph(loaded.spec, types, LIMITS.max_tokens, LIMITS.max_rows)
 
 
-def emit_code(job: Job, lowered: Lowered, spec: ModelSpec) -> Code:
+def emit_code(job: Job, programs: Programs, spec: ModelSpec) -> Code:
     """Machine code of the program: most of the time of a compilation.
 
     Raises TargetError if what the back end makes is not a step that an image can hold.
     """
     backend = find_backend(job.target)
-    limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
-    code = backend.emitter.emit(Step(lowered.program, spec, *limits, lowered.arena_bytes)).code
+    code = backend.emitter.emit(step_of(programs, spec)).code
     if code is None:
         raise TargetError(f"{job.target} makes {backend.emitter.makes}, no image; write its files with --emit")
     return code
 
 
-def pack(job: Job, loaded: Loaded, lowered: Lowered) -> str:
+def step_of(programs: Programs, spec: ModelSpec) -> Step:
+    """What a back end is asked to emit."""
+    limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
+    return Step(programs.exact, spec, *limits, programs.arena_bytes, programs.fast)
+
+
+def pack(job: Job, loaded: Loaded, plan: PackingPlan) -> str:
     """Store the packed weights, unless the cache has them; returns where."""
     check_unchanged(job)
-    plan = lowered.plan
 
     def write(out: BinaryIO) -> None:
         write_packed(plan, loaded.file, out, job.progress)
@@ -107,7 +137,7 @@ def pack(job: Job, loaded: Loaded, lowered: Lowered) -> str:
 def store(
     job: Job,
     spec: ModelSpec,
-    lowered: Lowered,
+    programs: Programs,
     weights: str,
     vocabulary: bytes,
     code: Code,
@@ -120,15 +150,16 @@ def store(
         target=job.target,
         source_sha256=job.source_sha256,
         weights=weights,
-        weights_bytes=lowered.plan.total_bytes,
-        arena_bytes=lowered.arena_bytes + scratch_bytes(spec, LIMITS.max_tokens, LIMITS.max_threads),
+        weights_bytes=programs.plan.total_bytes,
+        arena_bytes=programs.arena_bytes + scratch_bytes(spec, LIMITS.max_tokens, LIMITS.max_threads),
         max_tokens=LIMITS.max_tokens,
         max_threads=LIMITS.max_threads,
         entry=code.entry,
     )
     contents = {
         "manifest.json": manifest.to_json().encode(),
-        "program.avm": lowered.program.to_bytes(),
+        "program.avm": programs.exact.to_bytes(),
+        **({} if programs.fast is None else {"fast.avm": programs.fast.to_bytes()}),
         "code.bin": code.blob,
         "vocabulary.bin": vocabulary,
         "verified.json": proofs_to_json(proofs).encode(),

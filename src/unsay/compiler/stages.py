@@ -16,14 +16,16 @@ from unsay.compiler.codegen.backends import Step, find_backend
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
 from unsay.compiler.codegen.translate import translate
+from unsay.compiler.compile import check_kinds
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.printer import print_graph
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import lower
 from unsay.compiler.passes.pipeline import PIPELINE, After
-from unsay.compiler.pipeline import Loaded, load, to_graph
+from unsay.compiler.pipeline import Loaded, load, step_of, to_graph, to_programs
 from unsay.compiler.verify.validate import run_validated
 from unsay.errors import TargetError
+from unsay.isa.classes import EXACT
 from unsay.isa.kv import AUTO
 from unsay.isa.targets import find_target, is_cpu_target
 
@@ -31,32 +33,40 @@ Stage: TypeAlias = Literal["llmir", "avm", "llvm", "asm", "object"]
 """What is one text or one file."""
 
 
-def compile_to(source: Path, target: str, stage: Stage, after: After | None = None, kv: str = AUTO) -> bytes:
+def compile_to(
+    source: Path, target: str, stage: Stage, after: After | None = None, kv: str = AUTO, prefill: str = EXACT
+) -> bytes:
     """What the model is at this stage, as bytes (text in UTF-8); `after` sees the graph after each pass.
+
+    The program is that of the class of prompts; code is of all classes.
 
     Raises ModelFileError, UnsupportedError, PassError or TargetError.
     """
+    check_kinds(target, kv, prefill)
     backend = find_backend(target)
     if stage not in ("llmir", "avm") and not is_cpu_target(target):
         raise TargetError(f"{target} has no {stage}: it makes {backend.emitter.makes}; write that with --emit files")
-    loaded = load(source, kv)
+    loaded = load(source, kv, prefill)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
     if stage == "llmir":
         return print_graph(graph).encode()
     step = _step(loaded, graph)
     if stage == "avm":
-        return step.program.to_bytes()
+        return (step.fast or step.program).to_bytes()
     chosen = find_target(target)
     limits = (step.max_tokens, step.max_rows, step.max_threads)
-    text = step_text(step.program, step.spec, dot_unit(chosen), *limits, step.scratch_offset)
+    text = step_text(step.program, step.spec, dot_unit(chosen), *limits, step.scratch_offset, step.fast)
     return text.encode() if stage == "llvm" else translate(text, chosen, stage)
 
 
-def target_files(source: Path, target: str, after: After | None = None, kv: str = AUTO) -> Mapping[str, bytes]:
+def target_files(
+    source: Path, target: str, after: After | None = None, kv: str = AUTO, prefill: str = EXACT
+) -> Mapping[str, bytes]:
     """What the back end of a target makes of the model, by file name. Raises as compile_to."""
+    check_kinds(target, kv, prefill)
     backend = find_backend(target)
-    loaded = load(source, kv)
+    loaded = load(source, kv, prefill)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
     return backend.emitter.emit(_step(loaded, graph)).files
@@ -64,5 +74,4 @@ def target_files(source: Path, target: str, after: After | None = None, kv: str 
 
 def _step(loaded: Loaded, graph: Graph) -> Step:
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
-    limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)
-    return Step(lowered.program, loaded.spec, *limits, lowered.arena_bytes)
+    return step_of(to_programs(lowered, loaded.spec), loaded.spec)

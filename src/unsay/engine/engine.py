@@ -21,6 +21,7 @@ from unsay.engine.request import Request
 from unsay.engine.sampler import Sampler
 from unsay.engine.scheduler import Scheduler, Share, make_batch
 from unsay.errors import RequestError
+from unsay.isa.classes import num_of_one_class
 from unsay.runtime.executor import Executor
 from unsay.vm.context import Context
 from unsay.vm.machine import Machine
@@ -66,7 +67,7 @@ class Engine:
         """Let a request that was not withdrawn take part in the steps to come, from where the tree has its tokens."""
         with self.scheduler.lock:
             if not request.is_withdrawn:
-                _reuse_prefix(request.context, request.history)
+                _reuse_prefix(request.context)
                 self.scheduler.add(request)
 
     def next_event(self, request: Request) -> TokenEvent | None:
@@ -149,7 +150,7 @@ class Engine:
         num_wanted = max(0, min(num_rows, len(context.pending)))
         num_before = len(context.pending) - num_wanted
         limit = min(self.scheduler.max_tokens, num_before or self.scheduler.max_rows)
-        num_tokens = min(limit, len(context.pending))
+        num_tokens = num_of_one_class(context.pending, limit)
         context.branch.reserve(num_tokens)
         batch = make_batch([Share(context, num_tokens, 0 if num_before else num_tokens)])
         while (logits := self.machine.run(batch)) is None:
@@ -192,15 +193,16 @@ class Engine:
             self._changed.notify_all()
 
 
-def _reuse_prefix(context: Context, token_ids: list[int]) -> None:
+def _reuse_prefix(context: Context) -> None:
     """Move a context whose tokens are `token_ids` to the branch that holds most of them; the last stays pending."""
     if len(context.pending) <= PAGE_TOKENS:
         return
     old = context.branch
-    found = old.tree.match(token_ids[:-1])
+    keys = context.keys()
+    found = old.tree.match(keys[:-1])
     if found.length <= old.length:
         found.release()
         return
     context.branch = found
-    context.pending[:] = token_ids[found.length :]
+    context.pending[:] = keys[found.length :]
     old.release()

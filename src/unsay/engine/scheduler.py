@@ -4,6 +4,9 @@
               guesses at its next tokens along (drafter.py)
     prompts   requests with more: as many of their tokens as still fit, in order of arrival
 
+A step computes in one class of arithmetic (isa/classes.py). Where both are wanted, they take
+turns.
+
 A request joins and leaves between two steps. Where a prompt is cut shows nowhere in the bits (docs/numerics.md).
 """
 
@@ -21,6 +24,7 @@ from unsay.core import Batch, Int32Array, Lane, TokenEvent
 from unsay.engine.request import Request
 from unsay.engine.sampler import Choice
 from unsay.errors import ModelFileError, OutOfPagesError, UnsayError
+from unsay.isa.classes import ids_of, is_fast, num_of_one_class
 from unsay.vm.context import Context
 
 _NOT_FINITE = (
@@ -60,6 +64,7 @@ class Scheduler:
         self.requests: list[Request] = []
         self.in_flight: dict[Request, Share] = {}
         self._turns = itertools.count(1)
+        self._was_fast = False
 
     def add(self, request: Request) -> None:
         """Let it take part from the next step on."""
@@ -146,19 +151,28 @@ class Scheduler:
         runnable = [request for request in self.requests if request.is_runnable]
         lanes = sorted((r for r in runnable if len(r.context.pending) == 1), key=lambda request: request.last_turn)
         prompts = [request for request in runnable if len(request.context.pending) > 1]
+        wants_fast = self._choose_class(runnable)
         room, room_for_rows = self.max_tokens, self.max_rows
         chosen: list[tuple[Request, Share]] = []
         for request in [*lanes, *prompts]:
-            num_tokens = min(room, len(request.context.pending))
+            if _is_fast(request) is not wants_fast:
+                continue
+            num_tokens = num_of_one_class(request.context.pending, room)
             if num_tokens == 0 or room_for_rows == 0:
                 break
             is_last = num_tokens == len(request.context.pending)
-            guesses = guessed.get(request, []) if len(runnable) == num_tokens == 1 else []
+            guesses = guessed.get(request, []) if len(runnable) == num_tokens == 1 and not wants_fast else []
             share = Share(request.context, num_tokens, int(is_last) + len(guesses), guesses)
             chosen.append((request, share))
             room -= share.size
             room_for_rows -= share.num_rows
         return chosen
+
+    def _choose_class(self, runnable: Sequence[Request]) -> bool:
+        """Whether the next step is of the fast class: the classes wanted take turns."""
+        wanted = {_is_fast(request) for request in runnable}
+        self._was_fast = True in wanted and not (self._was_fast and False in wanted)
+        return self._was_fast
 
     def _reserve(self, request: Request, share: Share) -> Share | None:
         """The share with its pages: without guesses if there are none for them, None if there are none at all."""
@@ -177,25 +191,32 @@ class Scheduler:
         self.remove(request)
 
 
+def _is_fast(request: Request) -> bool:
+    return is_fast(request.context.pending[0])
+
+
 def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
-    """The shares, whose rows are reserved, as one batch."""
-    token_ids: list[int] = []
+    """The shares, whose rows are reserved and whose tokens are of one class, as one batch."""
+    keys: list[int] = []
     positions: list[int] = []
     sequence: list[int] = []
     logit_rows: list[int] = []
     for row, share in enumerate(shares):
         start, count = share.context.branch.length, share.size
-        token_ids += [*share.context.pending[: share.num_tokens], *share.guesses]
+        keys += [*share.context.pending[: share.num_tokens], *share.guesses]
         positions += range(start, start + count)
         sequence += [row] * count
-        logit_rows += range(len(token_ids) - share.num_rows, len(token_ids))
+        logit_rows += range(len(keys) - share.num_rows, len(keys))
+    wants_fast = any(map(is_fast, keys))
+    assert all(map(is_fast, keys)) is wants_fast or not keys, "a step is of one class"
     return Batch(
-        np.array(token_ids, np.int32),
+        np.array(ids_of(keys), np.int32),
         np.array(positions, np.int32),
         np.array(sequence, np.int32),
         _page_tables([share.context for share in shares]),
         np.array(logit_rows, np.int32),
         tuple(lanes),
+        wants_fast,
     )
 
 

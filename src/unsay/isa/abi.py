@@ -10,6 +10,7 @@ class StepArgs(ctypes.Structure):
 
     Returns 0 when the step ran to its end, 1 when the interrupt word was seen (nothing is committed then).
     token_ids, positions, sequence: i32 [T]; page_tables: i32 [B][page_stride]; logit_rows: i32 [R];
+    is_fast: whether the tokens are of the fast class; an image that has no step for it does not look.
     logits: f32 [R][padded V]; interrupt: i32, non-zero stops the step; sync: 256 zeroed bytes of the step's own.
     draws: isa.scan.RowDraw [num_seen]; seen: [num_seen][isa.scan.seen_bytes(V)], written for the first num_seen rows.
     """
@@ -34,6 +35,7 @@ class StepArgs(ctypes.Structure):
         ("page_stride", ctypes.c_int32),
         ("num_threads", ctypes.c_int32),
         ("num_seen", ctypes.c_int32),
+        ("is_fast", ctypes.c_int32),
     )
 
 

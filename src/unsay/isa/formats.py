@@ -16,6 +16,8 @@ Activations X [T, K] for a quantised W are Q8A: three arrays, one after the othe
 `max_tokens` rows: q int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] (sum of the 32 q).
 Q8W is the same with wide blocks (docs/numerics.md N3w), five arrays:
 lo int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] | hi int8 [T][K] | wide i32 [T][K/32] (0 or 1; if 0, hi is 0).
+Q16 is what every product of the fast class reads, whatever the format of its W (N14), two arrays:
+q int16 [T][K] | scale f32 [T].
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class DType(IntEnum):
     Q8_0 = 0x12
     Q8A = 0x20
     Q8W = 0x21
+    Q16 = 0x22
 
 
 QUANT_BLOCK = 32
@@ -56,6 +59,22 @@ FLOAT_WEIGHTS = frozenset({DType.F32, DType.F16, DType.BF16})
 
 _GROUP_BLOCK_BYTES = {DType.Q4_1: 320, DType.Q4_0: 288, DType.Q8_0: 544}
 _FLOAT_BYTES = {DType.F32: 4, DType.F16: 2, DType.BF16: 2}
+
+
+WHOLE_WEIGHT_MOST = 127
+"""Largest magnitude of a weight in a sum over the whole of K (N15)."""
+
+_WHOLE_MOST = 127 * 128
+"""Largest magnitude of an activation there: two int8 planes hold it."""
+
+WHOLE_COLUMNS = (2**31 - 1) // (WHOLE_WEIGHT_MOST * 2047) // 32 * 32
+"""Most columns K of a row of Q16: its elements still have 12 bits."""
+
+
+def whole_most(num_columns: int) -> int:
+    """Largest magnitude of an element of Q16: so large that every sum over K fits int32 (N14)."""
+    assert num_columns <= WHOLE_COLUMNS, num_columns
+    return min(_WHOLE_MOST, (2**31 - 1) // (WHOLE_WEIGHT_MOST * num_columns))
 
 
 def padded_rows(num_rows: int) -> int:
@@ -78,9 +97,11 @@ def weight_bytes(dtype: DType, num_rows: int, num_columns: int) -> int:
 
 
 def activation_bytes(dtype: DType, max_tokens: int, num_columns: int) -> int:
-    """Bytes of an activation tensor with room for `max_tokens` rows: F32, Q8A or Q8W."""
+    """Bytes of an activation tensor with room for `max_tokens` rows: F32, Q16, Q8A or Q8W."""
     if dtype is DType.F32:
         return max_tokens * num_columns * 4
+    if dtype is DType.Q16:
+        return max_tokens * (num_columns * 2 + 4)
     assert dtype in QUANTISED_ACTIVATIONS, dtype
     assert num_columns % QUANT_BLOCK == 0, num_columns
     bytes_per_block = QUANT_BLOCK + 8 if dtype is DType.Q8A else 2 * QUANT_BLOCK + 12

@@ -93,7 +93,7 @@ OPCODES: tuple[Opcode, ...] = (
            "tokens, DIM_ROWS: its logit rows (the field then holds the capacity); rd = its address"),
     Opcode(0x02, "ATTN", ("out", "q", "k", "v"), _ATTN_FIELDS, (), True,
            "append k, v of every token to the KV cache of its context (layer `layer`), then attend; q, k, v start at the "
-           "columns given, so one packed tensor may serve as all three; out F32 or Q8A [T, H*D]"),
+           "columns given, so one packed tensor may serve as all three; out F32, Q8A or Q16 [T, H*D]"),
     Opcode(0x03, "STREAM", ("out?", "in?", "", ""), (("channel", "B"),), (), True,
            "EMBED: out[T, E] = rows of `in` for this step's tokens; LOGITS: `in` is the step's result; "
            "SAMPLE: out = token chosen from the logits, and appended to this context; EMIT: hand the token in `in` to the caller; "
@@ -106,7 +106,7 @@ OPCODES: tuple[Opcode, ...] = (
     Opcode(0x06, "SENSE", ("event", "", "", ""), (("peripheral", "B"),), (), False,
            "non-blocking read: rd = address of a TEMPORAL record, or zero"),
     Opcode(0x07, "NORM", ("out", "x", "gamma", "beta?"), (("eps", "f"),), ("LAYER", "ROWS"), True,
-           "RMS norm (LAYER: layer norm) of each row; ROWS: only of the step's logit rows; out F32, Q8A or Q8W"),
+           "RMS norm (LAYER: layer norm) of each row; ROWS: only of the step's logit rows; out F32, Q8A, Q8W or Q16"),
     Opcode(0x08, "FFN", ("out", "x", "gate_up", "down"), _FFN_FIELDS, (), True,
            "out += W_down (silu(W_gate x) * (W_up x)); gate_up holds row groups of gate and up in turn; `hidden` is the "
            "GLOBAL offset of the [T, F] intermediate of type `hidden_dtype`"),
@@ -121,13 +121,13 @@ OPCODES: tuple[Opcode, ...] = (
     Opcode(0x15, "COMPARE", ("out", "a", "b", ""), (), ("LESS", "EQUAL"), False,
            "rd = 1 if ra < rb (LESS) or ra == rb (EQUAL), unsigned, else 0"),
     Opcode(0x16, "MATMUL", ("out", "x", "weight", "bias?"), (), ("ACCUMULATE",), True,
-           "out = W x (+ bias); ACCUMULATE: out = out + that; x Q8A or Q8W for a quantised W, F32 for a float W"),
+           "out = W x (+ bias); ACCUMULATE: out = out + that; x Q8A or Q8W for a quantised W, F32 for a float W, Q16 for any"),
     Opcode(0x17, "ROPE", ("x", "x", "table", ""), _ROPE_FIELDS, (), True,
            "rotate, in place, pairs (2i, 2i+1) of `num_heads` heads from `column`, by each token's position"),
     Opcode(0x18, "QKV", ("out", "x", "weight", "table"), _QKV_FIELDS, (), True,
            "out [T, (H+2K)*D] = W x (+ bias, a PERSISTENT offset or NO_OFFSET), q and k heads rotated as by ROPE"),
-    Opcode(0x19, "QUANT", ("out", "x", "", ""), (), (), True, "out Q8A or Q8W = x F32, quantised in blocks of 32"),
-    Opcode(0x1A, "SILU_MUL", ("out", "gate", "up", ""), (), (), True, "out = silu(gate) * up; out F32, Q8A or Q8W"),
+    Opcode(0x19, "QUANT", ("out", "x", "", ""), (), (), True, "out Q8A or Q8W = x F32, quantised in blocks of 32; out Q16: whole rows"),
+    Opcode(0x1A, "SILU_MUL", ("out", "gate", "up", ""), (), (), True, "out = silu(gate) * up; out F32, Q8A, Q8W or Q16"),
     Opcode(0x1B, "ADD", ("out", "a", "b", ""), (), (), True, "out = a + b, F32 [T, N]"),
     Opcode(0x1C, "IADD", ("out", "a", "b", ""), (), (), False, "rd = ra + rb modulo 2^128"),
 )  # fmt: skip

@@ -9,6 +9,9 @@ for the lookup of full pages. One root for each (adapter, salt).
     reserve(n)    rows length..length+n may be written: in the tip if no one else holds it, else in a copy; in new pages
     commit(ids)   those rows now hold these ids: the pages become nodes. Until then nothing but page_table() tells
 
+What is called an id here is a token's key, which says its class of arithmetic too (isa/classes.py): the same token in
+another class is another id, and is never matched.
+
 Invariants, which `KvTree.check` quotes by number
  1. Every page in use belongs to exactly one node or one reservation, and num_used counts them.
  2. A node has exactly as many references as holders: branches whose tip it is, and child nodes.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsay.core import Float32Array
-from unsay.isa.formats import QUANT_BLOCK, WIDE_FACTOR
+from unsay.isa.formats import QUANT_BLOCK, WHOLE_WEIGHT_MOST, WIDE_FACTOR, whole_most
 
 Float64Array: TypeAlias = NDArray[np.float64]
 FloatLike: TypeAlias = NDArray[np.floating] | np.floating
@@ -183,6 +183,17 @@ def _in_steps(blocks: Float32Array, amax: Float32Array, most: Float32Array) -> t
     scale = np.where(empty, f32(0), amax / most)
     inverse = np.where(empty, f32(0), most / amax)
     return np.rint(blocks * inverse[..., None]).astype(np.int32), scale
+
+
+def quantise_rows(x: Float32Array) -> tuple[NDArray[np.int16], Float32Array]:
+    """N14: x [T, K] as Q16: q int16 [T, K], scale f32 [T]."""
+    q, scale = _in_steps(x, np.abs(x).max(axis=-1), f32(whole_most(x.shape[-1])))
+    return q.astype(np.int16), scale
+
+
+def expand(w: Float32Array) -> tuple[NDArray[np.int32], Float32Array]:
+    """N15: weights w [N, K] as integers [N, K] with a scale [N] for each row."""
+    return _in_steps(w, np.abs(w).max(axis=-1), f32(WHOLE_WEIGHT_MOST))
 
 
 def rotate(x: Float32Array, cos: Float32Array, sin: Float32Array) -> Float32Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from unsay.core import Batch, Float32Array
 from unsay.errors import InvariantError
-from unsay.isa.formats import QUANT_BLOCK
+from unsay.isa.formats import QUANT_BLOCK, whole_most
 from unsay.isa.opcodes import NO_REGISTER
 from unsay.isa.program import Instruction
 from unsay.runtime.attention import KvRows
@@ -46,6 +46,16 @@ class CheckedTensor(Tensor):
         Tensor.write(self, values, batch)
         if self.dtype.name in ("Q8A", "Q8W"):
             self._check_blocks(values, batch)
+        elif self.dtype.name == "Q16":
+            self._check_rows(values, batch)
+
+    def _check_rows(self, values: Float32Array, batch: Batch) -> None:
+        q, scale = self.whole(batch)
+        most = whole_most(self.num_columns)
+        _hold(bool((np.abs(q.astype(np.int32)) <= most).all()), f"abs(q) <= {most}", q)
+        half = scale.astype(np.float64)[:, None] / 2
+        error = np.abs(values.astype(np.float64) - q * 2 * half)
+        _hold(bool((error <= half * (1 + 2.0**-7) + 2.0**-100).all()), "abs(x - q * scale) <= scale / 2", error)
 
     def _check_blocks(self, values: Float32Array, batch: Batch) -> None:
         made = self.quantised(batch)
@@ -103,6 +113,9 @@ def _real(tensor: Tensor, batch: Batch) -> NDArray[np.float64]:
     """What a tensor's rows stand for."""
     if tensor.dtype.name == "F32":
         return tensor.rows(batch).astype(np.float64)
+    if tensor.dtype.name == "Q16":
+        whole, scale = tensor.whole(batch)
+        return whole * scale.astype(np.float64)[:, None]
     made = tensor.quantised(batch)
     q = made.lo.astype(np.float64) + (0 if made.hi is None else 128.0 * made.hi)
     scaled = q.reshape(*made.scale.shape, QUANT_BLOCK) * made.scale[..., None]

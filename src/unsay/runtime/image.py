@@ -12,17 +12,20 @@ from numpy.typing import NDArray
 
 from unsay.errors import CacheError
 from unsay.image import ImageFiles, Manifest
+from unsay.isa.classes import FAST
 from unsay.isa.program import Program
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What executors run. weights: PERSISTENT, uint8, read-only; code: the mapped executable."""
+    """What executors run. weights: PERSISTENT, uint8, read-only; code: the mapped executable; fast: the program of the
+    fast class, None where the image has none."""
 
     manifest: Manifest
     program: Program
     weights: NDArray[np.uint8]
     code: mmap.mmap
+    fast: Program | None = None
 
 
 def load_image(files: ImageFiles) -> Image:
@@ -30,13 +33,14 @@ def load_image(files: ImageFiles) -> Image:
     try:
         manifest = Manifest.from_json(files.manifest.read_text())
         program = Program.from_bytes(files.program.read_bytes())
+        fast = Program.from_bytes(files.fast_program.read_bytes()) if manifest.spec.prefill == FAST else None
         weights = _map(files.cache_root / manifest.weights, mmap.PROT_READ)
         code = _map(files.code, mmap.PROT_READ | mmap.PROT_EXEC)
     except (OSError, ValueError) as error:
         raise CacheError(f"damaged image {files.directory}: {error}; delete it to have it made again") from error
     if len(weights) != manifest.weights_bytes or max(manifest.entry.values(), default=0) >= len(code):
         raise CacheError(f"damaged image {files.directory}: a file has another size; delete it to have it made again")
-    return Image(manifest, program, np.frombuffer(weights, np.uint8), code)
+    return Image(manifest, program, np.frombuffer(weights, np.uint8), code, fast)
 
 
 def _map(path: Path, protection: int) -> mmap.mmap:

@@ -106,6 +106,7 @@ class NativeExecutor:
         token_ids[:num_tokens], positions[:num_tokens] = batch.token_ids, batch.positions
         sequence[:num_tokens], logit_rows[:num_rows] = batch.sequence, batch.logit_rows
         args.num_sequences, args.page_stride = tables.shape
+        args.is_fast = batch.is_fast
         if tables.size > self._tables.size:
             self._tables = np.zeros(2 * tables.size, np.int32)
             args.page_tables = self._tables.ctypes.data

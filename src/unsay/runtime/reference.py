@@ -254,7 +254,7 @@ class ReferenceExecutor(InterpretedRuns):
 
     def __init__(self, image: Image, kv_memory: NDArray[np.uint8], num_threads: int = 1) -> None:
         self._manifest = image.manifest
-        self._program = image.program
+        self._programs = (image.program, image.fast)
         self._memory = {
             Region.GLOBAL: np.zeros(self._manifest.arena_bytes, np.uint8),
             Region.TEMPORAL: np.zeros(self.max_rows * padded_rows(self.spec.vocab_size) * 4, np.uint8),
@@ -275,14 +275,16 @@ class ReferenceExecutor(InterpretedRuns):
     @property
     def max_rows(self) -> int:
         """Most logit rows (R) one batch may ask for: the least room of a DIM_ROWS tensor."""
-        tensors = (op for op in self._program if op.row.name == "TENSOR" and op.has("DIM_ROWS"))
+        tensors = (op for op in self._programs[0] if op.row.name == "TENSOR" and op.has("DIM_ROWS"))
         return min((op.integer("dim0") for op in tensors), default=self.max_tokens)
 
     def run(self, batch: Batch) -> Float32Array | None:
         """Logits [R, V]; None if interrupted, seen between instructions."""
         registers = [0] * NUM_REGISTERS
         logits = None
-        for instruction in self._program:
+        program = self._programs[batch.is_fast]
+        assert program is not None, "the image has no program for the fast class"
+        for instruction in program:
             if self.is_interrupted:
                 return None
             if instruction.row.name == "HALT":

@@ -26,7 +26,7 @@ from unsay.isa.formats import (
     weight_bytes,
 )
 from unsay.isa.opcodes import Dim0
-from unsay.runtime.arithmetic import fma, quantise, quantise_wide
+from unsay.runtime.arithmetic import expand, fma, quantise, quantise_rows, quantise_wide
 
 _CHUNK_ELEMENTS = 8192
 """Elements of an output worked on at a time: stays in a core's cache, and a product with 32 columns is just below the
@@ -99,8 +99,16 @@ class Tensor:
             wide.view(np.int32) if is_wide else None,
         )
 
+    def whole(self, batch: Batch) -> tuple[NDArray[np.int16], Float32Array]:
+        """The arrays of a Q16 tensor, rows in use only: q int16 [T, K], scale f32 [T]."""
+        self._want(DType.Q16)
+        capacity, num_columns, used = self.dims[0], self.num_columns, self.num_rows(batch)
+        raw = self.bytes(activation_bytes(self.dtype, capacity, num_columns))
+        q, scale = np.split(raw, [capacity * num_columns * 2])
+        return q.view(np.int16).reshape(capacity, num_columns)[:used], scale.view(np.float32)[:used]
+
     def write(self, values: Float32Array, batch: Batch) -> None:
-        """Set the rows in use to `values` [rows, columns]; quantised when it is Q8A (N3) or Q8W (N3w)."""
+        """Set the rows in use to `values` [rows, columns]; quantised when it is Q8A (N3), Q8W (N3w) or Q16 (N14)."""
         if not self.memory.flags.writeable:
             raise MachineError("the output tensor lies in memory that cannot be written")
         expected = (self.num_rows(batch), self.num_columns)
@@ -108,6 +116,10 @@ class Tensor:
             raise MachineError(f"the instruction makes {values.shape}, its output tensor is {expected}")
         if self.dtype is DType.F32:
             self.rows(batch)[:] = values
+            return
+        if self.dtype is DType.Q16:
+            for array, made in zip(self.whole(batch), quantise_rows(values), strict=True):
+                array[:] = made
             return
         out = self.quantised(batch)
         if out.hi is None or out.wide is None:
@@ -182,6 +194,16 @@ def _to_f32(dtype: DType, raw: NDArray[np.uint8]) -> Float32Array:
     return raw.view(np.float16 if dtype is DType.F16 else np.float32).astype(np.float32)
 
 
+def _as_floats(weight: Tensor, groups: NDArray[np.integer]) -> Float32Array:
+    """The row groups named, of a matrix [N, K] of any format, as f32 [K, 16 G]: N11."""
+    if weight.dtype in FLOAT_WEIGHTS:
+        return unpack_floats(weight, groups)
+    blocks = unpack_blocks(weight, groups)
+    d = blocks.d[:, None]
+    values = blocks.q * d if blocks.m is None else fma(blocks.q, d, blocks.m[:, None])
+    return values.reshape(weight.num_columns, -1)
+
+
 def _check_weight(weight: Tensor) -> None:
     """Before anything is computed: a format that weights have, and bytes that are all there."""
     if weight.dtype not in QUANTISED_WEIGHTS | FLOAT_WEIGHTS:
@@ -196,16 +218,11 @@ def embedding(weight: Tensor, token_ids: NDArray[np.int32]) -> Float32Array:
         raise MachineError(f"token ids {token_ids.min()}..{token_ids.max()}, the vocabulary is 0..{weight.dims[0] - 1}")
     groups, lanes = token_ids // ROW_GROUP, token_ids % ROW_GROUP
     columns = np.arange(len(token_ids)) * ROW_GROUP + lanes
-    if weight.dtype in FLOAT_WEIGHTS:
-        return np.ascontiguousarray(unpack_floats(weight, groups)[:, columns].T)
-    blocks = unpack_blocks(weight, groups)
-    q, d = blocks.q[:, :, columns], blocks.d[:, None, columns]
-    values = q * d if blocks.m is None else fma(q, d, blocks.m[:, None, columns])
-    return np.ascontiguousarray(values.reshape(-1, len(token_ids)).T)
+    return np.ascontiguousarray(_as_floats(weight, groups)[:, columns].T)
 
 
 def product(x: Tensor, weight: Tensor, batch: Batch) -> Float32Array:
-    """N4, N5: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero."""
+    """N4, N5, N15: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero."""
     if x.num_columns != weight.num_columns:
         raise MachineError(f"x has {x.num_columns} columns, the weight matrix {weight.num_columns}")
     _check_weight(weight)
@@ -213,7 +230,9 @@ def product(x: Tensor, weight: Tensor, batch: Batch) -> Float32Array:
     out = np.zeros((num_tokens, padded_rows(weight.dims[0])), np.float32)
     for groups in _chunks(out.shape[1] // ROW_GROUP, num_tokens) if num_tokens else ():
         columns = slice(groups[0] * ROW_GROUP, (groups[-1] + 1) * ROW_GROUP)
-        if weight.dtype in QUANTISED_WEIGHTS:
+        if x.dtype is DType.Q16:
+            out[:, columns] = _whole_product(*x.whole(batch), _as_floats(weight, groups))
+        elif weight.dtype in QUANTISED_WEIGHTS:
             out[:, columns] = _block_product(x.quantised(batch), unpack_blocks(weight, groups))
         else:
             out[:, columns] = _float_product(x.rows(batch), unpack_floats(weight, groups))
@@ -246,6 +265,14 @@ def _in_blocks(plane: NDArray[np.int8]) -> Float32Array:
     """int8 [T, K] as f32 [K/32, T, 32]."""
     blocks = plane.astype(np.float32).reshape(len(plane), -1, QUANT_BLOCK)
     return np.ascontiguousarray(blocks.transpose(1, 0, 2))
+
+
+def _whole_product(q: NDArray[np.int16], scale: Float32Array, w: Float32Array) -> Float32Array:
+    """N15. q: [T, K]; scale: [T]; w: [K, n]. The sums are integers below 2^31: exact in float64."""
+    integers, row_scale = expand(w.T)
+    sums = (q.astype(np.float64) @ integers.T.astype(np.float64)).astype(np.float32)
+    scales: Float32Array = row_scale * scale[:, None]
+    return sums * scales
 
 
 def _float_product(x: Float32Array, w: Float32Array) -> Float32Array:

@@ -98,14 +98,17 @@ class History:
             node.parent.redo = node
         self.current = node
 
-    def context_at(self, node: Node, payload: Iterable[int] = ()) -> Context:
-        """A context of its own: an entry's tokens, then the payload. What the tree gave up is pending in it."""
+    def context_at(self, node: Node, payload: Iterable[int] = (), is_fast: bool = False) -> Context:
+        """A context of its own: an entry's tokens, then the payload in its class.
+
+        What the tree gave up is pending in it.
+        """
         kept = node.kept
         assert kept is not None, ("keep() comes first", node.number)
         kept.pending[:0] = kept.branch.unpark()
         context = kept.fork()
         kept.branch.park()
-        context.abort(node.place.length, payload)
+        context.abort(node.place.length, payload, is_fast)
         return context
 
     def restore(self, nodes: list[Node], current: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from unsay.core import PAGE_TOKENS, SamplingParams
+from unsay.isa.classes import EXACT, FAST
 from unsay.kv.tree import KvTree
 from unsay.session.history import History, Node, Place
 from unsay.session.replay import Event, State, Verb, replay
@@ -79,17 +80,17 @@ class Journal:
         self._num_events = self._log.append(self.session, [event], self._num_events)
 
 
-def settings_of(system: str | None, params: SamplingParams) -> dict[str, Any]:
+def settings_of(system: str | None, params: SamplingParams, is_fast: bool) -> dict[str, Any]:
     """What a session is made with, as the log keeps it."""
-    return {"system": system, "params": asdict(params)}
+    return {"system": system, "params": asdict(params), "prefill": FAST if is_fast else EXACT}
 
 
-def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams]:
-    """The system message and parameters of a session of the log."""
+def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams, bool]:
+    """The system message, the parameters, and whether prompts are of the fast class, of a session of the log."""
     fields = dict(settings["params"])
     fields["logit_bias"] = {int(token_id): bias for token_id, bias in fields["logit_bias"].items()}
     fields["stop"] = tuple(fields["stop"])
-    return settings["system"], SamplingParams(**fields)
+    return settings["system"], SamplingParams(**fields), settings.get("prefill", EXACT) == FAST
 
 
 def restore_history(tree: KvTree, state: State) -> tuple[History, Context, Place]:
@@ -109,15 +110,17 @@ class Saved:
 
     system: str | None
     params: SamplingParams
+    is_fast: bool
     state: State
     journal: Journal
 
 
 def load_session(log: SessionLog, session: str) -> Saved:
     """Read a session; RequestError if the log has none of this id."""
-    state = replay(log.events(session))
     (logged,) = (logged for logged in log.sessions() if logged.id == session)
-    return Saved(*read_settings(logged.settings), state, Journal(log, session, logged.num_events, logged.settings))
+    system, params, is_fast = read_settings(logged.settings)
+    state = replay(log.events(session), is_fast)
+    return Saved(system, params, is_fast, state, Journal(log, session, logged.num_events, logged.settings))
 
 
 def _nodes(tree: KvTree, state: State) -> list[Node]:
@@ -131,7 +134,7 @@ def _nodes(tree: KvTree, state: State) -> list[Node]:
     for node in reversed(nodes):
         if node.kept is None:
             node.kept = Context(tree.root())
-            node.kept.append(state.ids_at(node.number))
+            node.kept.pending.extend(state.keys_at(node.number))
             node.kept.branch.park()
         if node.parent is not None and state.entries[node.number][0].kept >= node.parent.place.length:
             node.parent.kept = node.parent.kept or node.kept

@@ -4,7 +4,8 @@ The state is the tree of entries of session/history.py. An entry keeps the first
 
     ids(entry) = ids(parent)[:kept] + added
 
-so a log costs what was said, however often it was taken back, and no list is copied while it is replayed.
+so a log costs what was said, however often it was taken back, and no list is copied while it is replayed. A token is a
+key here, which is its id and the class it is computed in (isa/classes.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from unsay.errors import SessionLogError
+from unsay.isa.classes import ids_of, keys_of
 
 
 class Verb(StrEnum):
@@ -30,6 +32,10 @@ class Verb(StrEnum):
     UNDO = "undo"
     REDO = "redo"
     CHECKOUT = "checkout"
+
+
+PROMPTS = (Verb.USER, Verb.APPEND)
+"""What adds tokens outside answers: those of the class of prompts. All others are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A session as its log leaves it.
+    """A session as its log leaves it, its tokens as keys (isa/classes.py).
 
     entries: the event each was made by and the number of its parent, of which the first has none. redo: the entry that
     redo goes to, from each. growing: the answer since the current entry, not entered yet.
@@ -70,11 +76,11 @@ class State:
 
     @property
     def token_ids(self) -> list[int]:
-        """Every token of the context."""
-        return [*self.ids_at(self.current), *(self.growing.token_ids if self.growing else ())]
+        """Every token of the context, without its class."""
+        return ids_of([*self.keys_at(self.current), *(self.growing.token_ids if self.growing else ())])
 
-    def ids_at(self, number: int | None) -> list[int]:
-        """Every token of an entry."""
+    def keys_at(self, number: int | None) -> list[int]:
+        """The key of every token of an entry."""
         parts: list[tuple[int, ...]] = []
         end = self.entries[number][0].kept + len(self.entries[number][0].token_ids) if number is not None else 0
         while number is not None:
@@ -84,10 +90,15 @@ class State:
         return [token_id for part in reversed(parts) for token_id in part]
 
 
-def replay(events: Iterable[Event]) -> State:
-    """The state after these events. SessionLogError if one does not follow from those before."""
+def replay(events: Iterable[Event], is_fast: bool = False) -> State:
+    """The state after these events; is_fast: with prompts in the fast class.
+
+    SessionLogError if one does not follow from those before.
+    """
     machine = _Replay()
     for number, event in enumerate(events):
+        if is_fast and event.verb in PROMPTS:
+            event = replace(event, token_ids=tuple(keys_of(event.token_ids, is_fast)))
         try:
             machine.apply(event)
         except (IndexError, KeyError) as error:
@@ -174,6 +185,6 @@ class _Replay:
         """A fork has the tokens and the place, and a history of its own."""
         state = State(tuple(self.entries), self.current, {}, None)
         place, _ = self.entries[self.current]
-        self.entries = [(replace(place, verb=Verb.FORK, kept=0, token_ids=tuple(state.token_ids)), None)]
+        self.entries = [(replace(place, verb=Verb.FORK, kept=0, token_ids=tuple(state.keys_at(self.current))), None)]
         self.current = 0
         self.redo = {}

@@ -17,7 +17,7 @@ from unsay.errors import RequestError
 from unsay.kv.tree import KvTree
 from unsay.session.history import Entry, History, Node, Place
 from unsay.session.journal import Journal, Saved, restore_history
-from unsay.session.replay import Verb
+from unsay.session.replay import PROMPTS, Verb
 from unsay.session.tokenizer import Tokenizer
 from unsay.vm.context import Context
 
@@ -25,36 +25,40 @@ from unsay.vm.context import Context
 class Timeline:
     """Not thread-safe; the session's lock guards it. `ids` may be longer than the place says, by what runs ahead.
 
-    dropped: ids that the last rollback took back, where they were known; guesses for what comes instead.
+    is_fast: whether prompts are of the fast class. dropped: ids that the last rollback took back, where they were
+    known; guesses for what comes instead.
     """
 
-    def __init__(self, context: Context, place: Place, history: History, journal: Journal | None) -> None:
+    def __init__(
+        self, context: Context, place: Place, history: History, journal: Journal | None, is_fast: bool
+    ) -> None:
         self.place = place
         self.history = history
         self.dropped: list[int] = []
         self._journal = journal
+        self._is_fast = is_fast
         self._context: Context | None = context
         self._ids: list[int] | None = None
         self._is_open = True
 
     @classmethod
-    def begin(cls, context: Context, journal: Journal | None) -> Timeline:
+    def begin(cls, context: Context, journal: Journal | None, is_fast: bool) -> Timeline:
         """Nothing said yet."""
         place = Place(length=0, answer_start=0, has_turns=False)
-        return cls(context, place, History("start", place), journal)
+        return cls(context, place, History("start", place), journal, is_fast)
 
     @classmethod
     def restored(cls, tree: KvTree, saved: Saved) -> Timeline:
         """As the log left it; every token is pending, and computed again when it is needed."""
         history, context, place = restore_history(tree, saved.state)
         saved.journal.resume(place)
-        return cls(context, place, history, saved.journal)
+        return cls(context, place, history, saved.journal, saved.is_fast)
 
     def fork(self) -> Timeline:
         """The same place in a context and a history of its own."""
         self.enter_sampled()
         journal = self._journal and self._journal.fork(self.place.length)
-        return Timeline(self.context.fork(), self.place, History("fork", self.place), journal)
+        return Timeline(self.context.fork(), self.place, History("fork", self.place), journal, self._is_fast)
 
     @property
     def context(self) -> Context:
@@ -102,11 +106,12 @@ class Timeline:
         if self._journal is not None:
             self._journal.verb(verb, self.place.length, ids, place)
         self.ids.extend(ids)
+        is_fast = self._is_fast and verb in PROMPTS
         if self.history.current.kept is not None:
             self._leave()
-            self._context = self._at_entry(ids)
+            self._context = self._at_entry(ids, is_fast)
         else:
-            self.context.append(ids)
+            self.context.append(ids, is_fast)
         self.place = place
         self.history.add(verb, place)
 
@@ -213,6 +218,6 @@ class Timeline:
             self.history.keep(self._context)
             self._context = None
 
-    def _at_entry(self, payload: Iterable[int] = ()) -> Context:
+    def _at_entry(self, payload: Iterable[int] = (), is_fast: bool = False) -> Context:
         """A context with the tokens of the current entry, then the payload."""
-        return self.history.context_at(self.history.current, payload)
+        return self.history.context_at(self.history.current, payload, is_fast)

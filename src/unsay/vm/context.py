@@ -2,7 +2,7 @@
 
     0              branch.length            length
     |-- computed ------|------ pending -------|        positions of the context's tokens
-       in the KV tree     appended, not run
+       in the KV tree     appended, not run; keys: ids, with the class they are to be computed in (isa/classes.py)
 
 Invariants
 1. branch.length + len(pending) == length; positions of pending tokens follow those of the branch.
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unsay.errors import PositionError, RequestError
+from unsay.isa.classes import MAX_TOKEN_ID, ids_of, keys_of
 from unsay.isa.opcodes import NUM_REGISTERS
 
 if TYPE_CHECKING:
     from unsay.kv.tree import Branch
 
-_MAX_TOKEN_ID = 2**31 - 1
 _ZEROS: tuple[int, ...] = (0,) * NUM_REGISTERS
 
 
@@ -50,8 +50,8 @@ def check_token_ids(token_ids: Iterable[int]) -> list[int]:
     if not ids:
         return ids
     for place, token_id in enumerate(ids):
-        if isinstance(token_id, bool) or not hasattr(token_id, "__index__") or not 0 <= token_id <= _MAX_TOKEN_ID:
-            raise RequestError(f"token {place} is {token_id!r}: a token id is an integer in 0..{_MAX_TOKEN_ID}")
+        if isinstance(token_id, bool) or not hasattr(token_id, "__index__") or not 0 <= token_id <= MAX_TOKEN_ID:
+            raise RequestError(f"token {place} is {token_id!r}: a token id is an integer in 0..{MAX_TOKEN_ID}")
     return [int(token_id) for token_id in ids]
 
 
@@ -105,11 +105,15 @@ class Context:
 
     def token_ids(self) -> list[int]:
         """Every token of this context, computed or not; O(n)."""
+        return ids_of(self.keys())
+
+    def keys(self) -> list[int]:
+        """The same with their classes."""
         return self.branch.token_ids() + self.pending
 
-    def append(self, token_ids: Iterable[int]) -> None:
-        """Add tokens to be computed by the next steps."""
-        self.pending.extend(check_token_ids(token_ids))
+    def append(self, token_ids: Iterable[int], is_fast: bool = False) -> None:
+        """Add tokens to be computed by the next steps, in the fast class or exactly."""
+        self.pending.extend(keys_of(check_token_ids(token_ids), is_fast))
 
     def commit(self, num_tokens: int) -> None:
         """A step ran to its end: the first `num_tokens` pending tokens, whose rows were reserved, are now computed."""
@@ -131,14 +135,14 @@ class Context:
         self._checkpoint = self._checkpoint.follow(self.length, tuple(self.registers), self.pc)
         return self.length
 
-    def abort(self, target: int, payload_ids: Iterable[int] = ()) -> None:
-        """R(root, target): go back to `target` tokens (0..length) and append the payload, to be computed next.
+    def abort(self, target: int, payload_ids: Iterable[int] = (), is_fast: bool = False) -> None:
+        """R(root, target): go back to `target` tokens (0..length) and append the payload in its class, to be computed.
 
         Registers and pc are those of the nearest checkpoint at or before the target. Costs O(log) of the number of
         tokens and checkpoints. Raises PositionError or RequestError and changes nothing if an argument is wrong.
         """
         target = check_position(target, (0, self.length), "rollback target")
-        payload = check_token_ids(payload_ids)
+        payload = keys_of(check_token_ids(payload_ids), is_fast)
         point = self._checkpoint.nearest(target)
         self._rewind(target, payload)
         self._checkpoint = point

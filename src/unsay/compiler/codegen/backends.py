@@ -27,7 +27,8 @@ from unsay.isa.program import Program
 
 
 class Step(NamedTuple):
-    """What is to be emitted. scratch_offset: where in the arena the step's own scratch begins."""
+    """What is to be emitted. scratch_offset: where in the arena the step's own scratch begins. fast: the program of the
+    fast class, None without one."""
 
     program: Program
     spec: ModelSpec
@@ -35,6 +36,7 @@ class Step(NamedTuple):
     max_rows: int
     max_threads: int
     scratch_offset: int
+    fast: Program | None = None
 
 
 class Code(NamedTuple):

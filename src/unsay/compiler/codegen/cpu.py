@@ -36,6 +36,7 @@ class CpuEmitter(NamedTuple):
             max_rows=step.max_rows,
             max_threads=step.max_threads,
             scratch_offset=step.scratch_offset,
+            fast=step.fast,
         )
         return Emitted({"code.bin": code.blob}, code)
 

@@ -43,7 +43,8 @@ from unsay.isa.program import Instruction, Program
 from unsay.isa.targets import find_target
 
 _WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
-_ELEMENTWISE_OUT = {"QUANT": (DType.Q8A, DType.Q8W), "SILU_MUL": (DType.F32, DType.Q8A, DType.Q8W), "ADD": (DType.F32,)}
+_QUANTISED = (DType.Q8A, DType.Q8W, DType.Q16)
+_ELEMENTWISE_OUT = {"QUANT": _QUANTISED, "SILU_MUL": (DType.F32, *_QUANTISED), "ADD": (DType.F32,)}
 
 ENTRIES = ("step", "run", "worker", "close", "survey", "race")
 
@@ -57,21 +58,25 @@ def emit(
     max_rows: int,
     max_threads: int,
     scratch_offset: int,
+    fast: Program | None = None,
 ) -> Code:
     """Machine code of the program's step. scratch_offset: where in the arena `scratch_bytes` are the step's own.
+
+    fast: the program for steps whose tokens are of the fast class.
 
     Raises TargetError for an unknown target, ProgramError for a program that is not a step, UnsupportedError for
     a shape the kernels do not do.
     """
     chosen = find_target(target)
-    text = step_text(program, spec, dot_unit(chosen), max_tokens, max_rows, max_threads, scratch_offset)
+    text = step_text(program, spec, dot_unit(chosen), max_tokens, max_rows, max_threads, scratch_offset, fast)
     blob, symbols = machine_code(text, chosen)
     return Code(blob, {name: symbols[name] for name in ENTRIES})
 
 
 def scratch_bytes(spec: ModelSpec, max_tokens: int, max_threads: int) -> int:
-    """Bytes the step needs beside the program's tensors: attention states, and attention's output before QUANT."""
-    return _states_bytes(spec, max_threads) + max_tokens * spec.num_heads * spec.head_dim * 4
+    """Bytes the step needs beside the program's tensors: attention states, and rows that an instruction quantises last:
+    attention's output, or the hidden rows of an FFN."""
+    return _states_bytes(spec, max_threads) + max_tokens * max(spec.num_heads * spec.head_dim, spec.ffn_size) * 4
 
 
 def step_text(
@@ -82,8 +87,9 @@ def step_text(
     max_rows: int,
     max_threads: int,
     scratch_offset: int,
+    fast: Program | None = None,
 ) -> str:
-    """LLVM IR text of the step."""
+    """LLVM IR text of the step; of both classes with a `fast` program."""
     if spec.head_dim % ROW_GROUP:
         raise UnsupportedError(f"head size {spec.head_dim} is not a multiple of {ROW_GROUP}, which the kernels need")
     if spec.kv_layout.is_scaled and spec.head_dim > MOST_INT8_DIM:
@@ -91,20 +97,43 @@ def step_text(
     header = f"; {spec.name}: one step of up to {max_tokens} tokens, {max_rows} logit rows\n{ATTRIBUTES}"
     module = Module(header, SUBSTITUTES[unit.architecture])
 
-    def write(f: Function) -> None:
-        writer = _StepWriter(f, spec, unit, max_threads, scratch_offset, _logits_tensors(program))
-        for index, instruction in enumerate(program):
-            if instruction.row.name == "HALT":
-                break
-            writer.write(index, instruction)
-        writer.settle()
-        f.result_value = f.constant(I32, 0)
+    def define(name: str, program: Program, linkage: str) -> str:
+        def write(f: Function) -> None:
+            writer = _StepWriter(f, spec, unit, max_threads, scratch_offset, _logits_tensors(program))
+            for index, instruction in enumerate(program):
+                if instruction.row.name == "HALT":
+                    break
+                writer.write(index, instruction)
+            writer.settle()
+            f.result_value = f.constant(I32, 0)
 
-    doc = "this thread's part of the program; 1 if stopped by the interrupt word"
-    module.define("step", [(PTR, "args"), (I32, "thread")], write, doc, result=I32, linkage="")
+        doc = "this thread's part of the program; 1 if stopped by the interrupt word"
+        return module.define(name, _STEP, write, doc, result=I32, linkage=linkage, inline=not linkage)
+
+    if fast is None:
+        define("step", program, "")
+    else:
+        _define_choice(module, define("exact_step", program, "internal "), define("fast_step", fast, "internal "))
     add_sync(module, unit.architecture)
     add_scan(module)
     return module.text()
+
+
+_STEP = [(PTR, "args"), (I32, "thread")]
+
+
+def _define_choice(module: Module, exact: str, fast: str) -> None:
+    """The step that is one of two."""
+
+    def write(f: Function) -> None:
+        result = f.slot(I32, 0)
+        is_fast = f.load(I32, f["args"].at(StepArgs.is_fast.offset), align=4)
+        for condition, name in (("eq", exact), ("ne", fast)):
+            with f.when(is_fast.compare(condition, 0)):
+                result.set(f.call(name, I32, f["args"], f["thread"]))
+        f.result_value = result.get()
+
+    module.define("step", _STEP, write, "the step of the class that the tokens are of", result=I32, linkage="")
 
 
 def _states_bytes(spec: ModelSpec, max_threads: int) -> int:
@@ -288,7 +317,7 @@ class _StepWriter:
 
     def _norm(self, instruction: Instruction) -> None:
         rd, ra, rb, rc = instruction.registers
-        out, x = self._rows(rd, DType.F32, DType.Q8A, DType.Q8W), self._rows(ra, DType.F32)
+        out, x = self._rows(rd, DType.F32, *_QUANTISED), self._rows(ra, DType.F32)
         vectors = [self._operand(register, DType.F32) for register in (rb, rc) if register != NO_REGISTER]
         eps = instruction.field("eps")
         shape = norm.Norm(
@@ -304,7 +333,7 @@ class _StepWriter:
     def _product(self, x: Tensor, weight: Tensor) -> tile.Product:
         if weight.dtype not in _WEIGHTS:
             raise ProgramError(f"{self.where}: a weight of {weight.dtype.name}, it must be of a format weights have")
-        needed = (DType.Q8A, DType.Q8W) if weight.dtype in QUANTISED_WEIGHTS else (DType.F32,)
+        needed = (*_QUANTISED,) if weight.dtype in QUANTISED_WEIGHTS else (DType.F32, DType.Q16)
         if x.dtype not in needed or x.dims[1] != weight.dims[1]:
             allowed = " or ".join(dtype.name for dtype in needed)
             raise ProgramError(
@@ -346,14 +375,14 @@ class _StepWriter:
     def _attn(self, instruction: Instruction) -> None:
         out_register, *inputs = instruction.registers
         out, (q, k, v) = (
-            self._rows(out_register, DType.F32, DType.Q8A),
+            self._rows(out_register, DType.F32, DType.Q8A, DType.Q16),
             (self._rows(register, DType.F32) for register in inputs),
         )
         layout = self.spec.kv_layout
         given = tuple(instruction.integer(field) for field in ("num_heads", "num_kv_heads", "head_dim"))
         if given != (self.spec.num_heads, layout.num_kv_heads, layout.head_dim):
             raise ProgramError(f"{self.where}: heads {given} do not fit the KV cache of this model")
-        whole_blocks = out.dtype is DType.F32 or layout.head_dim % 32 == 0
+        at_once = out.dtype is DType.F32 or (out.dtype is DType.Q8A and layout.head_dim % 32 == 0)
         shape = attention.Attention(
             layout,
             self.spec.num_heads,
@@ -364,11 +393,11 @@ class _StepWriter:
             q_width=q.dims[1],
             k_width=k.dims[1],
             v_width=v.dims[1],
-            out_dtype=out.dtype if whole_blocks else DType.F32,
+            out_dtype=out.dtype if at_once else DType.F32,
             capacity=out.capacity,
         )
         pool = self.pool.at(layout.key_offset(instruction.integer("layer"), 0))
-        goal = out.address if whole_blocks else self.unquantised
+        goal = out.address if at_once else self.unquantised
         self.settle()
         self._run(attention.append(self.module, shape), out.count, k.address, v.address, pool)
         self._meet_if_many(self.counts[out.count])
@@ -377,8 +406,8 @@ class _StepWriter:
         self._call(attend, out.count, goal, q.address, pool, self.states)
         self._run(attention.merge(self.module, shape, parts), out.count, goal, self.states)
         self._owed = self.counts[out.count], out, out
-        if not whole_blocks:
-            kernel = elementwise.quantise(self.module, DType.Q8A, out.dims[1], out.capacity)
+        if not at_once:
+            kernel = elementwise.quantise(self.module, out.dtype, out.dims[1], out.capacity)
             self._call(kernel, out.count, out.address, self.unquantised)
 
     def _ffn(self, instruction: Instruction) -> None:
@@ -389,11 +418,16 @@ class _StepWriter:
             raise UnsupportedError(f"{self.where}: feed-forward size {size} must be a multiple of 32")
         offset = instruction.integer("hidden")
         address = self.arena.at(offset)
-        if hidden_dtype not in (DType.F32, DType.Q8A, DType.Q8W):
-            raise ProgramError(f"{self.where}: hidden is {hidden_dtype.name}, it must be F32, Q8A or Q8W")
+        if hidden_dtype not in (DType.F32, *_QUANTISED):
+            raise ProgramError(f"{self.where}: hidden is {hidden_dtype.name}, it must be F32, Q8A, Q8W or Q16")
         hidden = Tensor(hidden_dtype, (x.capacity, size), x.count, address, size, offset)
-        gate_up = ffn.gate_up(self.module, self.unit, self._product(x, weights), hidden_dtype)
-        self._call(gate_up, out.count, address, x.address, weights.address, out=hidden)
+        at_once = hidden_dtype is not DType.Q16
+        goal, goal_dtype = (address, hidden_dtype) if at_once else (self.unquantised, DType.F32)
+        gate_up = ffn.gate_up(self.module, self.unit, self._product(x, weights), goal_dtype)
+        self._call(gate_up, out.count, goal, x.address, weights.address, out=hidden)
+        if not at_once:
+            kernel = elementwise.quantise(self.module, hidden_dtype, size, x.capacity)
+            self._call(kernel, out.count, address, self.unquantised)
         product = self._product(hidden, down)
         kernel = matmul.matmul(self.module, self.unit, product, bias=False, accumulate=True, stride=out.stride)
         self._call(kernel, out.count, out.address, address, down.address)

@@ -15,6 +15,7 @@ from unsay.compiler.ir.types import TensorType
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.models import build_graph
 from unsay.image import ModelSpec, VocabSpec
+from unsay.isa.classes import EXACT
 from unsay.isa.formats import DType
 from unsay.isa.kv import AUTO
 
@@ -28,8 +29,11 @@ class Loaded:
     vocab: VocabSpec
 
 
-def open_model(source: Path, kv: str = AUTO) -> Loaded:
-    """Open a model; kv: the format of its KV pages. Raises ModelNotFoundError, ModelFileError or UnsupportedError."""
+def open_model(source: Path, kv: str = AUTO, prefill: str = EXACT) -> Loaded:
+    """Open a model; kv: the format of its KV pages, prefill: the class of its prompts.
+
+    Raises ModelNotFoundError, ModelFileError or UnsupportedError.
+    """
     if source.is_dir():
         loaded = Loaded(*huggingface.open_huggingface(source))
     else:
@@ -37,7 +41,7 @@ def open_model(source: Path, kv: str = AUTO) -> Loaded:
         loaded = Loaded(file, model_spec(file), vocab_spec(file))
         check_vocabulary(file, loaded.spec, loaded.vocab)
     kv_format = _kv_format(loaded.file) if kv == AUTO else kv
-    return replace(loaded, spec=replace(loaded.spec, kv_format=kv_format))
+    return replace(loaded, spec=replace(loaded.spec, kv_format=kv_format, prefill=prefill))
 
 
 def _kv_format(file: WeightFile) -> str:

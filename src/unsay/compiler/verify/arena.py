@@ -6,8 +6,8 @@ Worked out from the AVM program alone, as the machine will run it, and decided i
     tensor that is live after it (read later, and not first written as a whole), there is no number of tokens 1..max,
     no number of logit rows 1..max and no byte that both hold in rows that are in use
 
-A tensor that an instruction updates in place is the same tensor: same offset, type and dims. The bytes of a Q8A or Q8W
-tensor are those of all its arrays (isa/formats.py), whose starts depend on the room, not on the rows in use.
+A tensor that an instruction updates in place is the same tensor: same offset, type and dims. The bytes of a Q8A, Q8W
+or Q16 tensor are those of all its arrays (isa/formats.py), whose starts depend on the room, not on the rows in use.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Placed:
     @property
     def arrays(self) -> list[tuple[int, int]]:
         """(offset, bytes of a row) of each of its arrays."""
+        if self.dtype is DType.Q16:
+            return [(self.offset, self.columns * 2), (self.offset + self.room * self.columns * 2, 4)]
         if self.dtype not in QUANTISED_ACTIVATIONS:
             return [(self.offset, self.columns * 4)]
         side = self.columns // QUANT_BLOCK * 4

@@ -1,12 +1,13 @@
-"""QUANT (N3, N3w), SILU_MUL (N10) and ADD: one pass over whole rows, a block of columns at a time."""
+"""QUANT (N3, N3w, N14), SILU_MUL (N10) and ADD: one pass over whole rows, a block of columns at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
+from unsay.compiler.codegen.kernels.rows import store_row
 from unsay.compiler.codegen.kernels.vector import (
-    LANES,
     Output,
     kernel_parameters,
     leave_if_interrupted,
@@ -17,7 +18,7 @@ from unsay.isa.formats import DType
 
 
 def quantise(module: Module, out_dtype: DType, width: int, capacity: int) -> str:
-    """Kernel (out Q8A or Q8W, x f32)."""
+    """Kernel (out Q8A, Q8W or Q16, x f32)."""
     return _pass(module, "quant", ("x",), out_dtype, width, capacity, lambda _, x: x[0])
 
 
@@ -52,8 +53,7 @@ def _pass(
 
         with f.loop("row", begin, end) as row:
             leave_if_interrupted(f)
-            with f.loop("column", 0, width, out.step) as column:
-                out.store(f, row, column, [combined(row, column + start) for start in range(0, out.step, LANES)])
+            store_row(f, out, row, partial(combined, row))
 
     doc = f"out {out_dtype.name} [T][{width}] = {name} of {', '.join(inputs)} f32 [T][{width}]"
     full_name = f"{name}_{out_dtype.name.lower()}_{width}_t{capacity}"

@@ -24,6 +24,7 @@ from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.tile import Notes, Product, notes_function, tile_function
 from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share
+from unsay.compiler.codegen.kernels.whole import whole_loop
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 
 CHUNK_BYTES = 32 << 10
@@ -64,8 +65,11 @@ def matmul(module: Module, unit: DotUnit, product: Product, bias: bool, accumula
 
 
 def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
-    """The loops above, over this thread's share of the units of `groups` row groups."""
+    """The loops above, over this thread's share of the units of `groups` row groups; those of whole.py for Q16."""
     assert product.num_groups % groups == 0, (product, groups)
+    if product.x_dtype is DType.Q16:
+        whole_loop(f, unit, product, groups, epilogue)
+        return
     begin, end = share(f, product.num_groups // groups)
     chunk, token_bytes = _chunk_tokens(unit, product), Notes(unit, product, 1).num_bytes
     sums, notes = f.buffer(groups * unit.tiles[0] * LANES * 4), f.buffer(chunk * token_bytes)

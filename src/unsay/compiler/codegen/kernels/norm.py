@@ -1,4 +1,4 @@
-"""NORM (N7): RMS and layer norm of rows, to F32 or straight to Q8A or Q8W.
+"""NORM (N7): RMS and layer norm of rows, to F32 or straight to Q8A, Q8W or Q16.
 
 Up to REPEATED_ROWS rows every thread normalises all of them, to the same place and with the same bytes: what a thread
 reads after that it has written itself, so nobody has to wait. More rows are dealt out.
@@ -7,8 +7,10 @@ reads after that it has written itself, so nobody has to wait. More rows are dea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from unsay.compiler.codegen.builder import F32, F32X16, Function, Module, Value
+from unsay.compiler.codegen.kernels.rows import store_row
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
     Output,
@@ -24,7 +26,7 @@ from unsay.isa.formats import DType
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """What a norm kernel is made for. rows: only the step's logit rows; out_dtype F32, Q8A or Q8W [capacity, width]."""
+    """What a norm kernel is made for. rows: only the step's logit rows; out_dtype: of out [capacity, width]."""
 
     width: int
     eps: float
@@ -49,9 +51,7 @@ def norm(module: Module, shape: Norm) -> str:
             mean = _mean(f, shape, x) if shape.layer else None
             root = f.unary("sqrt", _mean_square(f, shape, x, mean) + shape.eps)
             gain = (f.constant(F32, 1.0) / root).splat(LANES)
-            with f.loop("column", 0, shape.width, out.step) as column:
-                places = [column + start for start in range(0, out.step, LANES)]
-                out.store(f, row, column, [_scaled(f, shape, x, mean, gain, place) for place in places])
+            store_row(f, out, row, partial(_scaled, f, shape, x, mean, gain))
 
     kind = "layer" if shape.layer else "rms"
     name = f"{kind}_norm_{shape.width}_{shape.out_dtype.name.lower()}_t{shape.capacity}"

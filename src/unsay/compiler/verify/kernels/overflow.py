@@ -39,6 +39,7 @@ BLOCKS = {
 LONGEST = {
     "s8 * s8 in int32": Accumulator((-128, 127), (-128, 127), 131071),
     "u8 * s8 in int32": Accumulator((0, 255), (-128, 127), 65793),
+    "s8 * s12 in int32": Accumulator((-127, 127), (-2047, 2047), 8260),
     "u4 * s8 in int16": Accumulator((0, 15), (-128, 127), 17, 16),
 }
 """The most products of a kind that an accumulator holds; one more can overflow."""

@@ -1,0 +1,95 @@
+"""A row group of any format as int8 with a scale per row (N15), in the pairs of i16 that whole.py multiplies.
+
+    weights of a row group, as isa/formats.py packs it
+    pairs   i16 [K/2][16 rows][2 columns]      whole numbers, -127..127
+    scales  f32 [16]
+
+A lane is a row, so nothing goes across lanes: one pass finds the largest magnitude of each row, another divides by it.
+Magnitudes are compared as integers, which floats without a sign are in the order of; LLVM takes exponential time over a
+chain of comparisons of floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unsay.compiler.codegen.builder import F16X16, F32X16, I32X16, PTR, Function, Module, Value
+from unsay.compiler.codegen.kernels.vector import LANES, load_floats
+from unsay.isa.formats import (
+    QUANT_BLOCK,
+    QUANTISED_WEIGHTS,
+    WHOLE_WEIGHT_MOST,
+    DType,
+    group_block_bytes,
+    weight_bytes,
+)
+
+_SMALLEST = 2.0**-100
+
+
+def expand_function(module: Module, dtype: DType, width: int) -> str:
+    """void expand(weights, pairs, scales)."""
+    columns, block_bytes = _block(dtype)
+    assert width % columns == 0 and columns % 2 == 0, (dtype, width)
+
+    def write(f: Function) -> None:
+        peak_bits = f.slot(I32X16, 0)
+        with f.loop("block", 0, width // columns) as block:
+            for values in _columns(f, dtype, f["weights"].at(block * block_bytes)):
+                magnitude = values.cast("bitcast", I32X16) & 0x7FFF_FFFF
+                peak_bits.set(f.intrinsic("llvm.umax.v16i32", I32X16, magnitude, peak_bits.get()))
+        peak = peak_bits.get().cast("bitcast", F32X16)
+        most, zero = f.constant(F32X16, WHOLE_WEIGHT_MOST), f.constant(F32X16, 0.0)
+        empty = peak.compare("olt", _SMALLEST)
+        inverse = f.select(empty, zero, most / peak)
+        f.store(f.select(empty, zero, peak / most), f["scales"], align=64)
+        with f.loop("block", 0, width // columns) as block:
+            place = f["pairs"].at(block * (columns // 2 * LANES * 4))
+            rounded = (
+                _rounded(f, values, inverse) for values in _columns(f, dtype, f["weights"].at(block * block_bytes))
+            )
+            for pair, (left, right) in enumerate(zip(rounded, rounded, strict=True)):
+                f.store((left & 0xFFFF) | (right << 16), place.at(pair * LANES * 4), align=64)
+
+    name = f"expand_{dtype.name.lower()}_k{width}"
+    doc = f"a row group {dtype.name} [16, {width}] as int8, in pairs of columns, and the scales of its rows"
+    return module.define(name, [(PTR, "weights"), (PTR, "pairs"), (PTR, "scales")], write, doc, inline=False)
+
+
+def _rounded(f: Function, values: Value, inverse: Value) -> Value:
+    return f.unary("roundeven", values * inverse).cast("fptosi", I32X16)
+
+
+def _block(dtype: DType) -> tuple[int, int]:
+    """Columns taken at a time, and their bytes."""
+    if dtype in QUANTISED_WEIGHTS:
+        return QUANT_BLOCK, group_block_bytes(dtype)
+    return LANES, weight_bytes(dtype, LANES, LANES)
+
+
+def _columns(f: Function, dtype: DType, weights: Value) -> Iterator[Value]:
+    """The columns of a block from left to right, each <16 x float>: the weights as N11 has them."""
+    if dtype not in QUANTISED_WEIGHTS:
+        for column in range(LANES):
+            yield load_floats(f, dtype, weights.at(column * weight_bytes(dtype, LANES, 1)))
+        return
+    scales = weights.at(512 if dtype is DType.Q8_0 else 256)
+    d = f.load(F16X16, scales, align=2).cast("fpext", F32X16)
+    m = f.load(F16X16, scales.at(32), align=2).cast("fpext", F32X16) if dtype is DType.Q4_1 else None
+    for q in _integers(f, dtype, weights):
+        whole = q.cast("sitofp", F32X16)
+        yield whole * d if m is None else f.fma(whole, d, m)
+
+
+def _integers(f: Function, dtype: DType, weights: Value) -> Iterator[Value]:
+    """The columns of a quantised block from left to right, each <16 x i32>: byte i of a word is of column 4j + i."""
+    if dtype is DType.Q8_0:
+        for j in range(8):
+            word = f.load(I32X16, weights.at(64 * j), align=4)
+            yield from ((((word >> 8 * i) & 0xFF) ^ 0x80) - 0x80 for i in range(4))
+        return
+    offset = 8 if dtype is DType.Q4_0 else 0
+    words = [f.load(I32X16, weights.at(64 * j), align=4) for j in range(4)]
+    for half in (0, 4):
+        for word in words:
+            yield from (((word >> 8 * i + half) & 15) - offset for i in range(4))

@@ -1,0 +1,120 @@
+"""Products of the fast class (N15): one exact sum over the whole of K for every element, whatever the weights' format.
+
+A thread expands the row groups of a panel to int8 with a scale per row (expand.py), in i16 lanes next to each other,
+and lets all tokens pass over them:
+
+    for each panel of this thread's share
+        for each row group of it:  expand(weights, panel, scales)
+        for each tile of tokens
+            for each unit of the panel                 (a unit is 1, 2 or 4 row groups, as in matmul.py)
+                tile(panel, scales, x, token, sums)    sums: f32 [groups][tokens][16]
+                for each token: epilogue(unit, token, sums)
+
+    panel   i16 [groups][K/2][16 rows][2 columns]      on the stack
+    x       Q16: q i16 [capacity][K] | scale f32 [capacity]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unsay.compiler.codegen.builder import F32, F32X16, I16, I32, I64, PTR, Function, Module, Value, vector
+from unsay.compiler.codegen.kernels.dot import DotUnit
+from unsay.compiler.codegen.kernels.expand import expand_function
+from unsay.compiler.codegen.kernels.rows import WholeRows
+from unsay.compiler.codegen.kernels.tile import Product
+from unsay.compiler.codegen.kernels.vector import LANES, leave_if_interrupted, share
+
+if TYPE_CHECKING:
+    from unsay.compiler.codegen.kernels.matmul import Epilogue
+
+PANEL_BYTES = 128 << 10
+"""Most bytes of expanded weights that stay in the cache while all tokens pass over them, unless one unit has more."""
+
+_PAIR_BYTES = LANES * 4
+"""Two columns of a row group, expanded."""
+
+_TILES = {64: (12, 4, 1), 32: (6, 2, 1), 16: (4, 2, 1)}
+"""Tokens done together by bytes of a register, each a divisor of the one before: as many sums as registers hold."""
+
+
+def whole_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
+    """The loops above, over this thread's share of the units of `groups` row groups."""
+    assert product.num_groups % groups == 0, (product, groups)
+    group_bytes = product.width // 2 * _PAIR_BYTES
+    panel = max(1, PANEL_BYTES // (groups * group_bytes))
+    begin, end = share(f, product.num_groups // groups)
+    tiles = _TILES[unit.vector_bytes]
+    weights, scales = f.buffer(panel * groups * group_bytes), f.buffer(panel * groups * LANES * 4)
+    sums = f.buffer(groups * tiles[0] * LANES * 4)
+    expand = expand_function(f.module, product.dtype, product.width)
+    with f.loop("panel", begin, end, panel) as first:
+        leave_if_interrupted(f)
+        num_units = f.smaller(first + panel, end) - first
+        with f.loop("group", 0, num_units * groups) as group:
+            source = f["weights"].at((first * groups + group) * product.group_bytes)
+            f.run(expand, source, weights.at(group * group_bytes), scales.at(group * (LANES * 4)))
+        start: Value | int = 0
+        for tokens in tiles:
+            stop = f["count"] - f["count"] % tokens
+            tile = _tile_function(f.module, unit, product, tokens)
+            with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
+                leave_if_interrupted(f)
+                with f.loop("unit", 0, num_units) as index:
+                    for place in range(groups):
+                        group = index * groups + place
+                        at = sums.at(place * tokens * LANES * 4)
+                        panel_group, scale = weights.at(group * group_bytes), scales.at(group * (LANES * 4))
+                        f.run(tile, panel_group, scale, f["x"], token, at)
+                    with f.loop("token", 0, tokens) as inside:
+                        places = [sums.at(inside * (LANES * 4) + place * tokens * LANES * 4) for place in range(groups)]
+                        rows = [f.load(F32X16, place, align=64) for place in places]
+                        epilogue(first + index, token + inside, rows)
+            start = stop
+
+
+def _tile_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
+    """void tile(expanded row group, its scales, x, first token, sums)."""
+
+    def write(f: Function) -> None:
+        x = WholeRows(f["x"], product.capacity, product.width)
+        first, scale = x.q(f["token"]), x.scale(f["token"])
+        pieces = range(0, LANES, unit.lanes)
+        sums = [f.slot(vector(I32, unit.lanes), 0) for _ in pieces for _ in range(tokens)]
+        with f.loop("pair", 0, product.width // 2) as pair:
+            rows, lanes = f["weights"].at(pair * _PAIR_BYTES), vector(I16, 2 * unit.lanes)
+            weights = [f.load(lanes, rows.at(piece * 4), align=unit.vector_bytes) for piece in pieces]
+            for token in range(tokens):
+                both = f.load(I32, first.at(pair * 4).at(token * product.width * 2), align=4)
+                x_pair = both.splat(unit.lanes).cast("bitcast", lanes)
+                for number, values in enumerate(weights):
+                    slot = sums[token * len(weights) + number]
+                    slot.set(pair_dot(f, unit, slot.get(), values, x_pair))
+        for token in range(tokens):
+            x_scale = f.load(F32, scale.at(token * 4), align=4).splat(unit.lanes)
+            for number, piece in enumerate(pieces):
+                floats = vector(F32, unit.lanes)
+                total = sums[token * len(pieces) + number].get().cast("sitofp", floats)
+                y = total * (f.load(floats, f["scales"].at(piece * 4), align=4) * x_scale)
+                f.store(y, f["sums"].at((token * LANES + piece) * 4), align=unit.vector_bytes)
+
+    name = f"whole_tile_k{product.width}_t{product.capacity}_x{tokens}"
+    parameters = [(PTR, "weights"), (PTR, "scales"), (PTR, "x"), (I64, "token"), (PTR, "sums")]
+    doc = f"sums f32 [{tokens}][16] of an expanded row group [16, {product.width}] and {tokens} tokens of Q16"
+    return module.define(name, parameters, write, doc, inline=False)
+
+
+def pair_dot(f: Function, unit: DotUnit, total: Value, weights: Value, x: Value) -> Value:
+    """Each i32 lane plus the two products of neighbours in the i16 lanes, exact."""
+    match unit.instruction:
+        case "vpmaddubsw":
+            return total + f.intrinsic("llvm.x86.avx2.pmadd.wd", total.type, weights, x)
+        case "vpdpbusd" if not unit.emulated:
+            return f.intrinsic(f"llvm.x86.avx512.vpdpwssd.{unit.vector_bytes * 8}", total.type, total, weights, x)
+        case "i16x8.dot":
+            return total + f.intrinsic("llvm.wasm.dot", total.type, weights, x)
+        case _:
+            wide = vector(I32, 2 * unit.lanes)
+            products = weights.cast("sext", wide) * x.cast("sext", wide)
+            even, odd = (products.shuffle(range(start, 2 * unit.lanes, 2)) for start in (0, 1))
+            return total + (even + odd)
