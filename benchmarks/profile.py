@@ -25,8 +25,10 @@ from numpy.typing import NDArray
 from benchmarks.report import Report, parser
 from unsay import hub
 from unsay.benchmark.hardware import read_bandwidth
-from unsay.compiler.codegen.emit import ENTRIES, scratch_bytes, step_text
+from unsay.compiler.codegen.backends import Step
+from unsay.compiler.codegen.emit import ENTRIES, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.codegen.translate import compile_module
 from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
@@ -75,9 +77,10 @@ class Stamped:
 
     def __init__(self, image: Image, num_threads: int) -> None:
         spec, target = image.manifest.spec, find_target(image.manifest.target)
-        scratch = image.manifest.arena_bytes - scratch_bytes(spec, LIMITS.max_tokens, LIMITS.max_threads)
+        own = step_scratch(spec, LIMITS.max_tokens, LIMITS.max_threads).num_bytes
         limits = LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads
-        text = step_text(image.program, spec, dot_unit(target), *limits, scratch)
+        step = Step(image.program, spec, *limits, image.manifest.arena_bytes - own)
+        text = step_text(step, dot_unit(target))
         start = text.index("define i32 @step(")
         end = text.index("\n}", start)
         self.names = re.findall(r"  call void @([\w.]+)\(", text[start:end])

@@ -38,7 +38,7 @@ def plain_image(path: Path) -> SimpleNamespace:
         max_threads=LIMITS.max_threads,
         entry={},
     )
-    return SimpleNamespace(manifest=manifest, program=lowered.program, weights=weights)
+    return SimpleNamespace(manifest=manifest, program=lowered.program, fast=None, weights=weights)
 
 
 def make_batch(sequences, page_tables, logit_rows) -> Batch:

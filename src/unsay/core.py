@@ -91,8 +91,8 @@ class Batch(NamedTuple):
     token_ids, positions, sequence: [T] int32; sequence[t] is a row of page_tables.
     page_tables: [B, N] int32, pool page index of each page of the sequence, -1 beyond its end.
     logit_rows: [R] int32, ascending indices into T whose logits are wanted.
-    lanes: one per logit row, () where nothing is sampled (evaluation). is_fast: whether the tokens are
-    of the fast class (isa/classes.py), which is one for all of them.
+    lanes: one per logit row, () where nothing is sampled (evaluation). is_fast: the class of all its tokens
+    (isa/classes.py).
     """
 
     token_ids: Int32Array

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from unsay.compiler.codegen.backends import Code
-from unsay.compiler.codegen.emit import scratch_bytes, step_text
+from unsay.compiler.codegen.backends import Code, Step
+from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.codegen.translate import compile_module
 from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
@@ -38,11 +39,10 @@ class Case:
     def code(self, target: Target) -> Code:
         """The step's machine code, compiled apart from the image: a test may change the target."""
         manifest = self.image.manifest
-        scratch = manifest.arena_bytes - scratch_bytes(manifest.spec, manifest.max_tokens, manifest.max_threads)
+        own = step_scratch(manifest.spec, manifest.max_tokens, manifest.max_threads).num_bytes
         sizes = (manifest.max_tokens, LIMITS.max_rows, manifest.max_threads)
-        return Code(
-            *compile_module(step_text(self.image.program, manifest.spec, dot_unit(target), *sizes, scratch), target)
-        )
+        step = Step(self.image.program, manifest.spec, *sizes, manifest.arena_bytes - own, self.image.fast)
+        return Code(*compile_module(step_text(step, dot_unit(target)), target))
 
     def assert_equal(self, result: int, after: dict[str, np.ndarray]) -> None:
         """The step ran to its end, left the reference's logits and KV pages, bit for bit, and noted the same."""

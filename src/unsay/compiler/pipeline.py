@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from unsay.compiler.cache import FileIdentity, identities, store_image, store_weights
 from unsay.compiler.codegen.backends import Code, Step, find_backend
-from unsay.compiler.codegen.emit import scratch_bytes
+from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.frontend.source import Loaded, open_model
 from unsay.compiler.ir.core import Graph
@@ -151,7 +151,7 @@ def store(
         source_sha256=job.source_sha256,
         weights=weights,
         weights_bytes=programs.plan.total_bytes,
-        arena_bytes=programs.arena_bytes + scratch_bytes(spec, LIMITS.max_tokens, LIMITS.max_threads),
+        arena_bytes=programs.arena_bytes + step_scratch(spec, LIMITS.max_tokens, LIMITS.max_threads).num_bytes,
         max_tokens=LIMITS.max_tokens,
         max_threads=LIMITS.max_threads,
         entry=code.entry,

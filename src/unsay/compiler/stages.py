@@ -55,8 +55,7 @@ def compile_to(
     if stage == "avm":
         return (step.fast or step.program).to_bytes()
     chosen = find_target(target)
-    limits = (step.max_tokens, step.max_rows, step.max_threads)
-    text = step_text(step.program, step.spec, dot_unit(chosen), *limits, step.scratch_offset, step.fast)
+    text = step_text(step, dot_unit(chosen))
     return text.encode() if stage == "llvm" else translate(text, chosen, stage)
 
 

@@ -194,7 +194,7 @@ class Engine:
 
 
 def _reuse_prefix(context: Context) -> None:
-    """Move a context whose tokens are `token_ids` to the branch that holds most of them; the last stays pending."""
+    """Move a context to the branch that holds most of its tokens, in their classes; the last stays pending."""
     if len(context.pending) <= PAGE_TOKENS:
         return
     old = context.branch

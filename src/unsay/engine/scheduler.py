@@ -4,8 +4,7 @@
               guesses at its next tokens along (drafter.py)
     prompts   requests with more: as many of their tokens as still fit, in order of arrival
 
-A step computes in one class of arithmetic (isa/classes.py). Where both are wanted, they take
-turns.
+A step computes in one class of arithmetic (isa/classes.py). Where both are wanted, they take turns.
 
 A request joins and leaves between two steps. Where a prompt is cut shows nowhere in the bits (docs/numerics.md).
 """

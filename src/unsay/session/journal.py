@@ -117,10 +117,11 @@ class Saved:
 
 def load_session(log: SessionLog, session: str) -> Saved:
     """Read a session; RequestError if the log has none of this id."""
+    events = log.events(session)
     (logged,) = (logged for logged in log.sessions() if logged.id == session)
     system, params, is_fast = read_settings(logged.settings)
-    state = replay(log.events(session), is_fast)
-    return Saved(system, params, is_fast, state, Journal(log, session, logged.num_events, logged.settings))
+    journal = Journal(log, session, logged.num_events, logged.settings)
+    return Saved(system, params, is_fast, replay(events, is_fast), journal)
 
 
 def _nodes(tree: KvTree, state: State) -> list[Node]:

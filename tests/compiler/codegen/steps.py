@@ -11,8 +11,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.compiler.codegen.emit import ENTRIES, scratch_bytes, step_text
+from unsay.compiler.codegen.backends import Step
+from unsay.compiler.codegen.emit import ENTRIES, step_text
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
+from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.codegen.translate import compile_module
 from unsay.core import Batch
 from unsay.image import ModelSpec
@@ -191,7 +193,7 @@ def run_native(
 ) -> Memory | None:
     """The step in machine code; None if it was interrupted."""
     code, entry = _mapped_code(step.program, step.spec, unit, len(step.arena))
-    arena = np.zeros(len(step.arena) + scratch_bytes(step.spec, CAPACITY, MAX_THREADS), np.uint8)
+    arena = np.zeros(len(step.arena) + step_scratch(step.spec, CAPACITY, MAX_THREADS).num_bytes, np.uint8)
     arena[: len(step.arena)] = np.frombuffer(step.arena, np.uint8)
     weights, pages = _aligned(step.weights), pages.copy()
     sync = _aligned(bytes(256))
@@ -213,7 +215,7 @@ def run_native(
 
 @cache
 def _mapped_code(program: Program, spec: ModelSpec, unit: DotUnit, scratch_at: int) -> tuple[mmap.mmap, dict[str, int]]:
-    text = step_text(program, spec, unit, CAPACITY, MAX_ROWS, MAX_THREADS, scratch_at)
+    text = step_text(Step(program, spec, CAPACITY, MAX_ROWS, MAX_THREADS, scratch_at), unit)
     blob, symbols = compile_module(text, find_target("avx2"))
     with tempfile.TemporaryFile() as file:
         file.write(blob)

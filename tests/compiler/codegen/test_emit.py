@@ -17,6 +17,7 @@ from tests.compiler.codegen.steps import (
     run_native,
     tiny_spec,
 )
+from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import emit, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
 from unsay.compiler.codegen.translate import translate
@@ -25,7 +26,10 @@ from unsay.isa.formats import DType
 from unsay.isa.opcodes import NO_OFFSET, Channel
 from unsay.isa.targets import TARGETS, Target
 
-LIMITS = {"max_tokens": CAPACITY, "max_rows": 4, "max_threads": 4, "scratch_offset": 1 << 20}
+
+def in_limits(step: StepBuilder) -> Step:
+    """What is emitted of a hand-made step."""
+    return Step(step.program, step.spec, CAPACITY, max_rows=4, max_threads=4, scratch_offset=1 << 20)
 
 
 def layer(seed: int = 0) -> StepBuilder:
@@ -79,9 +83,7 @@ OWN_INSTRUCTION = {
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_each_target_uses_its_own_instruction_and_calls_nothing_outside(target: Target) -> None:
     step = product()
-    text = translate(
-        step_text(step.program, step.spec, dot_unit(target), CAPACITY, 4, 4, 1 << 20), target, "asm"
-    ).decode()
+    text = translate(step_text(in_limits(step), dot_unit(target)), target, "asm").decode()
     used = {name for name, instruction in OWN_INSTRUCTION.items() if re.search(instruction, text)}
     for_one_token = {"aarch64-dotprod"} if target.name == "aarch64-i8mm" else set[str]()
     assert used == {target.name} | for_one_token
@@ -93,7 +95,7 @@ def test_each_target_uses_its_own_instruction_and_calls_nothing_outside(target: 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_code_of_every_target_links_with_its_entries(target: Target) -> None:
     step = product()
-    code = emit(step.program, step.spec, target.name, **LIMITS)
+    code = emit(in_limits(step), target.name)
     assert set(code.entry) == {"step", "run", "worker", "close", "survey", "race"}
     assert all(0 <= offset < len(code.blob) for offset in code.entry.values())
 
@@ -110,7 +112,7 @@ def test_threads_chunks_and_units_give_the_same_bytes(unit: str) -> None:
 
 def barriers(step: StepBuilder) -> list[str]:
     """The kernels and barriers of a step in order; "many?" where only a step of many rows has the next one."""
-    text = step_text(step.program, step.spec, UNITS["avx2"], CAPACITY, 4, 4, 1 << 20)
+    text = step_text(in_limits(step), UNITS["avx2"])
     body = text[text.index("define i32 @step(") :]
     body = body[: body.index("\n}")]
     found = re.findall(r"call void @(\w+?)_|call i1 (@barrier)|(icmp sgt) i64 %\w+, 2$", body, re.MULTILINE)
@@ -156,7 +158,7 @@ def test_an_interrupt_stops_every_thread(num_threads: int) -> None:
 
 def refused(step: StepBuilder, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        emit(step.program, step.spec, "avx2", **LIMITS)
+        emit(in_limits(step), "avx2")
 
 
 def test_what_is_not_tensor_work_is_refused_by_name() -> None:
@@ -232,7 +234,7 @@ def test_head_sizes_that_are_not_whole_vectors_are_refused() -> None:
 def test_an_unknown_target_is_refused_naming_the_known() -> None:
     step = StepBuilder(np.random.default_rng(0))
     with pytest.raises(TargetError, match="avx512-vnni, avx-vnni, avx2"):
-        emit(step.program, step.spec, "sse2", **LIMITS)
+        emit(in_limits(step), "sse2")
 
 
 def test_logits_of_a_register_without_tensor_are_refused() -> None:

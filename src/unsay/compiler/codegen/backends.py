@@ -27,8 +27,8 @@ from unsay.isa.program import Program
 
 
 class Step(NamedTuple):
-    """What is to be emitted. scratch_offset: where in the arena the step's own scratch begins. fast: the program of the
-    fast class, None without one."""
+    """What is to be emitted. scratch_offset: where in the arena the step's own memory begins (scratch.py). fast: the
+    program for steps whose tokens are of the fast class, None without that class."""
 
     program: Program
     spec: ModelSpec

@@ -28,16 +28,7 @@ class CpuEmitter(NamedTuple):
         """Machine code."""
         from unsay.compiler.codegen.emit import emit
 
-        code = emit(
-            step.program,
-            step.spec,
-            self.target.name,
-            max_tokens=step.max_tokens,
-            max_rows=step.max_rows,
-            max_threads=step.max_threads,
-            scratch_offset=step.scratch_offset,
-            fast=step.fast,
-        )
+        code = emit(step, self.target.name)
         return Emitted({"code.bin": code.blob}, code)
 
 

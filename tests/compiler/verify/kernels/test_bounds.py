@@ -6,19 +6,19 @@ from dataclasses import replace
 import pytest
 
 from tests.compiler.shapes import TINY, tensor_types
+from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
-from unsay.compiler.limits import Limits
 from unsay.compiler.lower import Lowered, lower
 from unsay.compiler.models import build_graph
 from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.kernels.bounds import prove_step
 from unsay.compiler.verify.obligation import Result, Status, attempt
+from unsay.image import ModelSpec
 from unsay.isa.targets import find_target
 
 SPEC = replace(TINY, num_layers=1, num_heads=2, num_kv_heads=1, context_length=600)
 UNIT = dot_unit(find_target("avx2"))
-LIMITS = Limits(max_tokens=48, max_rows=8, max_threads=4)
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,15 @@ def lowered() -> Lowered:
 
 @pytest.fixture(scope="module")
 def text(lowered: Lowered) -> str:
-    return step_text(lowered.program, SPEC, UNIT, 48, 8, 4, lowered.arena_bytes)
+    return step_text(_step(lowered), UNIT)
+
+
+def _step(lowered: Lowered, spec: ModelSpec = SPEC) -> Step:
+    return Step(lowered.program, spec, max_tokens=48, max_rows=8, max_threads=4, scratch_offset=lowered.arena_bytes)
 
 
 def _proved(lowered: Lowered, text: str | None = None, only: str = "") -> Result:
-    return attempt(lambda: prove_step(lowered.program, SPEC, UNIT, lowered.arena_bytes, LIMITS, text, only))
+    return attempt(lambda: prove_step(_step(lowered), UNIT, text, only))
 
 
 def test_every_access_of_a_step_is_inside(lowered: Lowered):
@@ -45,7 +49,7 @@ def test_every_access_of_a_step_is_inside(lowered: Lowered):
 def test_so_is_every_access_to_keys_and_values_of_the_other_formats(kv_format: str, only: str):
     spec = replace(SPEC, kv_format=kv_format)
     lowered = lower(run_passes(build_graph(spec, tensor_types(spec), 48, 8)), spec, 48, 8)
-    result = attempt(lambda: prove_step(lowered.program, spec, UNIT, lowered.arena_bytes, LIMITS, None, only))
+    result = attempt(lambda: prove_step(_step(lowered, spec), UNIT, None, only))
     assert result.status is Status.PROVED, result
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.attention_run import Attention
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
@@ -34,8 +35,9 @@ def obligations() -> list[Obligation]:
 def model_obligations(program: Program, spec: ModelSpec, target: str, arena_bytes: int) -> list[Obligation]:
     """What is claimed of one compiled model. arena_bytes: of its activations, without the step's scratch memory."""
     unit = dot_unit(find_target(target))
-    text = step_text(program, spec, unit, LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads, arena_bytes)
-    step = partial(bounds.prove_step, program, spec, unit, arena_bytes, LIMITS, text)
+    made = Step(program, spec, LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads, arena_bytes)
+    text = step_text(made, unit)
+    step = partial(bounds.prove_step, made, unit, text)
     tiles = [_tile(unit, product, tokens, text) for product, tokens in products.tiles_in(text)]
     return [
         Obligation("no write over what is still read", "T4", "LIA", lambda: prove_arena(program, arena_bytes)),

@@ -19,9 +19,10 @@ import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from unsay.compiler.codegen.emit import scratch_bytes, step_text
+from unsay.compiler.codegen.backends import Step
+from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.limits import LIMITS, Limits
+from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.lower.plan import aligned
 from unsay.compiler.verify.kernels.affine import Affine, Symbol, of
 from unsay.compiler.verify.kernels.machine import Machine
@@ -29,7 +30,6 @@ from unsay.compiler.verify.kernels.text import FunctionText, functions
 from unsay.compiler.verify.kernels.values import OPAQUE, Pointer, Scalar, Value
 from unsay.compiler.verify.obligation import NotProvedError, Result, Status
 from unsay.compiler.verify.smt import decide, z3
-from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
 from unsay.isa.formats import QUANTISED_ACTIVATIONS, DType, activation_bytes, padded_rows, weight_bytes
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Region
@@ -48,25 +48,15 @@ class Room:
     page_bytes: int = 0
 
 
-def prove_step(
-    program: Program,
-    spec: ModelSpec,
-    unit: DotUnit,
-    arena_bytes: int,
-    limits: Limits = LIMITS,
-    text: str | None = None,
-    only: str = "",
-) -> Result:
-    """The claims above for every kernel of a program's step. text: another text of the step (a mutant); only: what
-    the names of kernels to look at begin with."""
-    written = text or step_text(
-        program, spec, unit, limits.max_tokens, limits.max_rows, limits.max_threads, arena_bytes
-    )
-    module = functions(written)
-    step = _StepWorld(program, spec, limits, arena_bytes, frozenset(module))
-    machine = Machine(module, step)
-    machine.run("step", Pointer("args", Affine()), of(machine.symbol("thread", 0, limits.max_threads - 1)))
-    worlds = [_check_kernel(module, spec, limits, *call) for call in step.calls if call[0].startswith(only)]
+def prove_step(step: Step, unit: DotUnit, text: str | None = None, only: str = "") -> Result:
+    """The claims above for every kernel of a step of one program. text: another text of it (a mutant); only: what the
+    names of kernels to look at begin with."""
+    assert step.fast is None, "a step of two programs is proved program by program"
+    module = functions(text or step_text(step, unit))
+    body = _StepWorld(step, frozenset(module))
+    machine = Machine(module, body)
+    machine.run("step", Pointer("args", Affine()), of(machine.symbol("thread", 0, step.max_threads - 1)))
+    worlds = [_check_kernel(module, step, *call) for call in body.calls if call[0].startswith(only)]
     total = sum(world.num_accesses for world in worlds)
     return Result(Status.PROVED, f"{len(worlds)} kernels, {total} accesses, {sum(w.num_solved for w in worlds)} by LIA")
 
@@ -84,24 +74,19 @@ class _StepWorld:
     variable_range = (0, 0)
     has_data = False
 
-    def __init__(
-        self, program: Program, spec: ModelSpec, limits: Limits, arena_bytes: int, kernels: frozenset[str]
-    ) -> None:
-        self.program = program
-        self.spec = spec
-        self.limits = limits
-        self.arena_bytes = arena_bytes
+    def __init__(self, step: Step, kernels: frozenset[str]) -> None:
+        self.step = step
         self.kernels = kernels
         self.calls: dict[tuple[str, bool, tuple[Room, ...]], None] = {}
-        self._named = _tensors(program)
+        self._named = _tensors(step.program)
 
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         name = _FIELDS[pointer.offset.constant]
         if kind == "ptr":
             return Pointer(name, Affine())
-        rows = self.limits.max_rows
-        high = {"num_tokens": self.limits.max_tokens, "num_rows": rows, "num_seen": rows}
-        return of(Symbol(name, 1, high.get(name, self.limits.max_threads)))
+        rows = self.step.max_rows
+        high = {"num_tokens": self.step.max_tokens, "num_rows": rows, "num_seen": rows}
+        return of(Symbol(name, 1, high.get(name, self.step.max_threads)))
 
     def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
         pass
@@ -124,16 +109,15 @@ class _StepWorld:
 
     def _rooms(self, index: int) -> Iterator[tuple[tuple[str, int], Room]]:
         """(object, offset) of all memory an instruction may touch, and its size."""
-        instruction, spec = self.program.instructions[index], self.spec
-        scratch = scratch_bytes(spec, self.limits.max_tokens, self.limits.max_threads)
-        rows = self.limits.max_tokens * spec.num_heads * spec.head_dim * 4
-        yield ("arena", self.arena_bytes), Room(scratch - rows)
-        yield ("arena", self.arena_bytes + scratch - rows), Room(rows)
+        step, spec, instruction = self.step, self.step.spec, self.step.program.instructions[index]
+        own = step_scratch(spec, step.max_tokens, step.max_threads)
+        yield ("arena", step.scratch_offset), Room(own.states_bytes)
+        yield ("arena", step.scratch_offset + own.states_bytes), Room(own.rows_bytes)
         tensors = [self._named[index][r] for r in instruction.registers if r != NO_REGISTER]
         yield from (_room(tensor) for tensor in tensors)
         if instruction.row.name == "STREAM":
-            yield ("draws", 0), Room(self.limits.max_rows * ctypes.sizeof(RowDraw))
-            yield ("seen", 0), Room(self.limits.max_rows * seen_bytes(spec.vocab_size))
+            yield ("draws", 0), Room(step.max_rows * ctypes.sizeof(RowDraw))
+            yield ("seen", 0), Room(step.max_rows * seen_bytes(spec.vocab_size))
         if instruction.row.name == "FFN":
             dtype, size = DType(instruction.integer("hidden_dtype")), instruction.integer("ffn_size")
             capacity = tensors[0].integer("dim0")
@@ -175,8 +159,7 @@ def _room(tensor: Instruction) -> tuple[tuple[str, int], Room]:
 
 def _check_kernel(
     module: Mapping[str, FunctionText],
-    spec: ModelSpec,
-    limits: Limits,
+    step: Step,
     name: str,
     of_tokens: bool,
     rooms: tuple[Room, ...],
@@ -184,11 +167,11 @@ def _check_kernel(
     """Execute one kernel with memory of these sizes; raises NotProvedError."""
     parameters = [parameter.text for parameter in module[name].parameters]
     sizes = dict(zip(parameters[4:], rooms, strict=True))
-    world = _KernelWorld(name, spec, limits, sizes)
+    world = _KernelWorld(name, step, sizes)
     machine = Machine(module, world)
-    count = machine.symbol("count", 1, limits.max_tokens if of_tokens else limits.max_rows)
-    threads = machine.symbol("threads", 1, limits.max_threads)
-    thread = machine.symbol("thread", 0, limits.max_threads - 1)
+    count = machine.symbol("count", 1, step.max_tokens if of_tokens else step.max_rows)
+    threads = machine.symbol("threads", 1, step.max_threads)
+    thread = machine.symbol("thread", 0, step.max_threads - 1)
     machine.define(of(thread).term() < of(threads).term())
     world.count = of(count)
     pointers = [Pointer(parameter, Affine()) for parameter in parameters[4:]]
@@ -201,8 +184,7 @@ class _KernelWorld:
     """A kernel and its memory: data is opaque, index arrays hold numbers in range."""
 
     name: str
-    spec: ModelSpec
-    limits: Limits
+    step: Step
     sizes: dict[str, Room]
     count: Affine = field(default_factory=Affine)
     has_data: bool = False
@@ -213,16 +195,16 @@ class _KernelWorld:
     @property
     def variable_range(self) -> tuple[int, int]:
         """Of a position in a context."""
-        return 0, self.spec.context_length - 1
+        return 0, self.step.spec.context_length - 1
 
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         if pointer.object == "args" and kind == "ptr":
             return Pointer(_FIELDS[pointer.offset.constant], Affine())
         name = _FIELDS[pointer.offset.constant] if pointer.object == "args" else pointer.object
         high = {
-            "token_ids": self.spec.vocab_size - 1, "positions": self.spec.context_length - 1,
-            "sequence": self.limits.max_tokens - 1, "page_tables": _NUM_PAGES - 1,
-            "logit_rows": self.limits.max_tokens - 1, "page_stride": _NUM_PAGES,
+            "token_ids": self.step.spec.vocab_size - 1, "positions": self.step.spec.context_length - 1,
+            "sequence": self.step.max_tokens - 1, "page_tables": _NUM_PAGES - 1,
+            "logit_rows": self.step.max_tokens - 1, "page_stride": _NUM_PAGES,
         }  # fmt: skip
         if kind != "i32" or name not in high:
             return OPAQUE
