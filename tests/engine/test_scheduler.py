@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from unsay import Model, SamplingParams
+from unsay.core import PAGE_TOKENS
 from unsay.engine.request import MAX_UNDELIVERED, Request
 from unsay.engine.sampler import Choice
 from unsay.engine.scheduler import Scheduler, Share, make_batch
@@ -143,14 +144,10 @@ def test_a_batch_names_tokens_positions_pages_and_rows(model: Model) -> None:
 
 def test_a_request_without_pages_ends_with_an_error_and_the_others_go_on(bench: Bench) -> None:
     capacity = bench.model.tree.pool.capacity
-    hoard = bench.request(list(range(8)))
-    hoard.context.branch.reserve(0)
-    taken = [bench.model.tree.pool.allocate() for _ in range(capacity - 1)]
+    hoard = bench.model.tree.root()
+    hoard.reserve(PAGE_TOKENS * (capacity - 1))
     first, second = bench.request([10]), bench.request([11])
-    hoard.is_withdrawn = True
     assert bench.step() == [(first.id, 1)]
     assert isinstance(second.error, OutOfPagesError)
     assert second.is_over
-    for page in taken:
-        assert page is not None
-        bench.model.tree.pool.free(page)
+    hoard.release()

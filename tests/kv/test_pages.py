@@ -33,7 +33,7 @@ def test_cooled_pages_take_no_memory_and_can_be_used_again() -> None:
         pool.free(page)
     while (page := pool.take_excess()) is not None:
         pool.discard(page)
-        pool.put_cold(page)
+        pool.put_cold()
     assert full - before > 500 * PAGE_BYTES
     assert resident_bytes() - before < 16 * PAGE_BYTES
     assert 0 < pool.num_warm < 16

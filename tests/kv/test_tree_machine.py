@@ -107,7 +107,8 @@ class TreeMachine(RuleBasedStateMachine):
 
     def _resume(self, branch: Branch) -> None:
         """Unpark; what was lost is not computed again here, so the model forgets it too."""
-        lost = branch.unpark()
+        lost: list[int] = []
+        branch.unpark(lost)
         ids = self.model[id(branch)]
         assert lost == ids[branch.length :]
         del ids[branch.length :]

@@ -43,11 +43,8 @@ class Branch:
     )  # fmt: skip
 
     def __init__(self, tree: KvTree, tip: Node, length: int) -> None:
-        tip.refs += 1
         self.tree = tree
-        self.tip = tip
-        self.length = length
-        self.state = LIVE
+        self.state = RELEASED
         self.num_reserved = 0
         self.reserved: list[int] = []
         self.is_copying = False
@@ -55,11 +52,18 @@ class Branch:
         self.lost_ids: tuple[int, ...] = ()
         self._table: Int32Array | None = None
         self._table_is_shared = False
+        self.tip, self.length = Node(tip.origin, NO_PAGE), 0
         tree.branches.add(self)
+        tip.refs += 1
+        self.tip, self.length, self.state = tip, length, LIVE
 
     def __del__(self) -> None:
-        if self.holds_nodes:
-            self.tree.abandoned.append((self.tip, self.reserved))
+        try:
+            if self.state is LIVE or self.state is PARKED:
+                self.state = RELEASED
+                self.tree.abandoned.append((self.tip, self.reserved))
+        except AttributeError:  # a KeyboardInterrupt came before __init__ began
+            pass
 
     @property
     def holds_nodes(self) -> bool:
@@ -83,8 +87,7 @@ class Branch:
         with tree.lock:
             self._close_reservation()
             child = Branch(tree, self.tip, self.length)
-            child._table = self._table
-            child._table_is_shared = self._table_is_shared = True
+            child._table, child._table_is_shared, self._table_is_shared = self._table, True, True
             return child
 
     def truncate(self, length: int) -> None:
@@ -93,11 +96,12 @@ class Branch:
             raise PositionError(length, (0, self.length), "length")
         with self.tree.lock:
             self._close_reservation()
-            tip = ancestor(self.tip, num_pages(length))
+            tree, old, tip = self.tree, self.tip, ancestor(self.tip, num_pages(length))
+            tree.num_begun += 1
             tip.refs += 1
-            self.tree.unhold(self.tip)
-            self.tip = tip
-            self.length = length
+            self.tip, self.length = tip, length
+            tree.unhold(old)
+            tree.num_ended += 1
 
     def reserve(self, num_tokens: int) -> None:
         """Open rows length..length+num_tokens for writing, in place of an earlier reservation that was not committed.
@@ -106,37 +110,43 @@ class Branch:
         the pool is full. Fork, truncate, park and release close a reservation; nothing tells that it was there.
         """
         assert num_tokens >= 0, num_tokens
-        with self.tree.lock:
-            self.tree.collect()
+        tree = self.tree
+        with tree.lock:
+            tree.collect()
             self._close_reservation()
             in_tip = self.length % PAGE_TOKENS != 0 and num_tokens > 0
             is_copying = in_tip and self.tip.refs > 1
-            count = num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying
-            self.reserved = self.tree.take_pages(count)
-            self.is_copying = is_copying
-            self.num_reserved = num_tokens
+            tree.make_room(num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying)
+            tree.num_begun += 1
+            pages = tree.take_pages(num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying)
             if is_copying:
-                self.tree.pool.memory[self.reserved[0]] = self.tree.pool.memory[self.tip.page]
+                tree.pool.memory[pages[0]] = tree.pool.memory[self.tip.page]
             elif in_tip:
                 self._cut_tip()
-            if self.reserved:
-                self._write_table(self.tip.depth - is_copying, self.reserved)
+            if pages:
+                self._write_table(self.tip.depth - is_copying, pages)
+            self.reserved, self.is_copying, self.num_reserved = pages, is_copying, num_tokens
+            tree.num_ended += 1
 
-    def commit(self, token_ids: Sequence[int]) -> None:
-        """The first reserved rows now hold these tokens; what else was reserved is closed."""
+    def commit(self, token_ids: Sequence[int], pending: list[int] | None = None) -> None:
+        """The first reserved rows now hold these tokens; what else was reserved is closed.
+
+        pending: a list that begins with the tokens, which leave it together with their coming in here.
+        """
         assert len(token_ids) <= self.num_reserved, (len(token_ids), self.num_reserved)
         ids = tuple(int(token_id) for token_id in token_ids)
-        with self.tree.lock:
+        pending, tree = list(ids) if pending is None else pending, self.tree
+        with tree.lock:
+            tree.num_begun += 1
             if self.is_copying and ids:
                 self._adopt_copy()
             while ids:
-                if self.length % PAGE_TOKENS == 0:
-                    self._extend_path()
-                num_taken = PAGE_TOKENS - len(self.tip.tokens)
-                self._fill_tip(ids[:num_taken])
+                num_taken = PAGE_TOKENS - self.length % PAGE_TOKENS
+                self._fill(ids[:num_taken], pending)
                 ids = ids[num_taken:]
             self._close_reservation()
-        self.tree.trim(max_pages=1)
+            tree.num_ended += 1
+        tree.trim(max_pages=1)
 
     def page_table(self) -> Int32Array:
         """int32 [pages]: the pages of rows 0..length+reserved. A view, valid until the branch changes."""
@@ -153,44 +163,47 @@ class Branch:
             if self.state is LIVE:
                 if self.num_reserved:
                     self._free_reservation()
-                self.state = PARKED
                 self.parked_at = next(self.tree.clock)
+                self.state = PARKED
 
-    def unpark(self) -> list[int]:
-        """Make the branch usable again. Returns the ids after `length`, whose rows must be computed again."""
+    def unpark(self, pending: list[int]) -> None:
+        """Make the branch usable again. Ids after `length`, whose rows must be computed again, go before `pending`."""
         with self.tree.lock:
-            lost_ids = self.lost_ids
-            if self.state is DROPPED:
-                self.tip, self.length = self.tree.longest_prefix(self.tip.origin, lost_ids)
-                self.tip.refs += 1
-                self.lost_ids = ()
             assert self.state is not RELEASED
+            if self.state is DROPPED:
+                tip, length = self.tree.longest_prefix(self.tip.origin, self.lost_ids)
+                tip.refs += 1
+                pending[:0] = self.lost_ids[length:]
+                self.tip, self.length, self.lost_ids, self.state = tip, length, (), LIVE
             self.state = LIVE
-            return list(lost_ids[self.length :])
 
     def release(self) -> None:
         """Let go of everything; idempotent. Memory goes back to the system when nobody else holds it."""
         with self.tree.lock:
             if self.holds_nodes:
-                self._let_go()
-            self.state = RELEASED
-            self.lost_ids = ()
+                self._let_go(RELEASED)
+            self.state, self.lost_ids = RELEASED, ()
         self.tree.trim()
 
     def drop(self) -> None:
         """Give up the pages of a parked branch, keep its ids. The lock is held."""
         assert self.state is PARKED, self.state
-        self.lost_ids = tuple(self._path_ids())
-        self._let_go()
-        self.state = DROPPED
+        self._let_go(DROPPED, tuple(self._path_ids()))
 
-    def _let_go(self) -> None:
+    def rebuild_table(self) -> None:
+        """From the path and what is reserved, for `mend`, which holds the lock."""
+        pages = [node.page for node in path_up(self.tip)][::-1]
+        kept = pages[: len(pages) - self.is_copying]
+        self._table, self._table_is_shared = np.array(kept + self.reserved, np.int32), False
+
+    def _let_go(self, state: State, lost_ids: tuple[int, ...] = ()) -> None:
         """Stop holding the tip; a root that is in no tree takes its place."""
+        tree, old, root = self.tree, self.tip, Node(self.tip.origin, NO_PAGE)
         self._free_reservation()
-        self.tree.unhold(self.tip)
-        self.tip = Node(self.tip.origin, NO_PAGE)
-        self.length = 0
-        self._table = None
+        tree.num_begun += 1
+        self.tip, self.length, self._table, self.state, self.lost_ids = root, 0, None, state, lost_ids
+        tree.unhold(old)
+        tree.num_ended += 1
 
     def _path_ids(self) -> list[int]:
         pages = [node.tokens for node in path_up(self.tip)]
@@ -204,36 +217,37 @@ class Branch:
 
     def _adopt_copy(self) -> None:
         """The copy of the tip becomes a node of its own beside it."""
-        shared = self.tip
-        self.tip = Node(shared.origin, self.reserved.pop(0), shared.parent, shared.tokens[: self.length - shared.start])
-        self.tip.refs = 1
-        self.tip.parent.refs += 1
+        shared, page = self.tip, self.reserved[0]
+        copy = Node(shared.origin, page, shared.parent, shared.tokens[: self.length - shared.start])
+        copy.refs = 1
+        self.tip, self.reserved, self.is_copying = copy, self.reserved[1:], False
+        copy.parent.refs += 1
         self.tree.unhold(shared)
-        self.is_copying = False
 
-    def _extend_path(self) -> None:
-        """A new, empty tip; our reference to the old one becomes its."""
-        self.tip = Node(self.tip.origin, self.reserved.pop(0), self.tip)
-        self.tip.refs = 1
-
-    def _fill_tip(self, ids: tuple[int, ...]) -> None:
-        """Tokens for the next rows of the tip. A full page is registered, or given up for one with the same ids."""
-        self.tip.tokens += ids
-        self.length += len(ids)
-        if self.tip.is_full:
-            twin = self.tip.parent.child(self.tip.tokens)
-            if twin is None:
-                self.tip.register()
-            else:
-                self._move_to(twin)
-
-    def _move_to(self, twin: Node) -> None:
-        """Share `twin`, whose bytes are the same, and free the tip just filled."""
-        twin.refs += 1
-        self.tip.parent.refs -= 1
-        self.tree.pool.free(self.tip.page)
-        self.tip = twin
-        self._write_table(twin.depth - 1, [twin.page])
+    def _fill(self, ids: tuple[int, ...], pending: list[int]) -> None:
+        """Tokens for the next rows of the tip, or of a new one, which takes our reference to the old one over. A full
+        page is registered, or given up for one with the same ids and bytes."""
+        is_new, num_ids = self.length % PAGE_TOKENS == 0, len(ids)
+        tip = Node(self.tip.origin, self.reserved[0], self.tip) if is_new else self.tip
+        tokens = tip.tokens + ids
+        is_full = len(tokens) == PAGE_TOKENS
+        twin = tip.parent.child(tokens) if is_full else None
+        if is_new:
+            self.reserved = self.reserved[1:]
+        if twin is None:
+            tip.tokens, tip.refs = tokens, 1
+        else:
+            twin.refs += 1
+        self.tip = tip if twin is None else twin
+        self.length += num_ids
+        self.num_reserved -= num_ids
+        del pending[:num_ids]
+        if twin is not None:
+            tip.parent.refs -= 1
+            self.tree.pool.free(tip.page)
+            self._write_table(twin.depth - 1, [twin.page])
+        elif is_full:
+            tip.register()
 
     def _close_reservation(self) -> None:
         assert self.state is LIVE, f"the branch is {self.state.value}"
@@ -242,12 +256,13 @@ class Branch:
 
     def _free_reservation(self) -> None:
         """Give back what was reserved and not committed; a copy's place in the table is the tip's again."""
-        self.tree.free_pages(self.reserved)
-        if self.is_copying:
+        tree, pages, was_copying = self.tree, self.reserved, self.is_copying
+        tree.num_begun += 1
+        self.reserved, self.num_reserved, self.is_copying = [], 0, False
+        tree.free_pages(pages)
+        if was_copying:
             self._write_table(self.tip.depth - 1, [self.tip.page])
-        self.reserved = []
-        self.num_reserved = 0
-        self.is_copying = False
+        tree.num_ended += 1
 
     def _write_table(self, start: int, pages: list[int]) -> None:
         """Set table entries from `start` on, in an array no other branch reads."""

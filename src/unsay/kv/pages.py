@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections import deque
+from collections.abc import Iterable
+from threading import get_ident
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ class PagePool:
     the machine. A freed one is warm: it still does, and is allocated again first, with the bytes of its last life.
     Too many warm pages are cooled in three calls, of which the slow one, discard, may run beside any other:
 
-        take_excess() -> page, discard(page), put_cold(page)
+        take_excess() -> page, discard(page), put_cold()
     """
 
     def __init__(self, page_bytes: int, capacity_pages: int) -> None:
@@ -42,6 +44,7 @@ class PagePool:
         self._num_touched = 0
         self._warm: deque[int] = deque()
         self._cold: list[int] = []
+        self._cooling: dict[int, int] = {}
 
     @property
     def num_free(self) -> int:
@@ -84,8 +87,14 @@ class PagePool:
         self._warm.append(page)
 
     def take_excess(self) -> int | None:
-        """A page to be discarded, of those freed first; None when few enough are warm."""
-        return self._warm.popleft() if len(self._warm) > _NUM_WARM_PAGES else None
+        """A page to be discarded by this thread, of those freed first; None when few enough are warm."""
+        if self._cooling:
+            self.put_cold()  # one whose discarding was cut short
+        if len(self._warm) <= _NUM_WARM_PAGES:
+            return None
+        page = self._cooling[get_ident()] = self._warm[0]
+        del self._warm[0]
+        return page
 
     def discard(self, page: int) -> None:
         """Give the page's memory back to the system; other Python threads run meanwhile.
@@ -98,9 +107,21 @@ class PagePool:
             result = _madvise(self.memory.ctypes.data + start, end - start, mmap.MADV_DONTNEED)
             assert result == 0, (page, ctypes.get_errno())
 
-    def put_cold(self, page: int) -> None:
-        """The page that was discarded can be allocated again."""
-        self._cold.append(page)
+    def put_cold(self) -> None:
+        """The page this thread has discarded can be allocated again."""
+        thread = get_ident()
+        if thread in self._cooling:
+            self._cold += [self._cooling[thread]]
+            del self._cooling[thread]
+
+    def recount(self, used: Iterable[int]) -> None:
+        """Just these are in use. Nobody is between two calls, but for threads that discard."""
+        in_use = bytearray(self.capacity)
+        for page in used:
+            in_use[page] = 1
+        elsewhere = {*self._cold, *self._cooling.values()}
+        free = (page for page in range(self._num_touched) if not in_use[page] and page not in elsewhere)
+        self._warm, self._in_use, self.num_used = deque(free), in_use, sum(in_use)
 
 
 def _map_lazily(num_bytes: int) -> mmap.mmap:

@@ -49,6 +49,7 @@ from unsay.core import PAGE_TOKENS
 from unsay.errors import OutOfPagesError
 from unsay.kv.branch import Branch, State
 from unsay.kv.check import check_tree
+from unsay.kv.mend import mend
 from unsay.kv.node import NO_PAGE, Node, Origin
 from unsay.kv.pages import PagePool
 
@@ -65,11 +66,15 @@ class KvTree:
         self.abandoned: deque[tuple[Node, list[int]]] = deque()
         self.lock = threading.Lock()
         self.clock = itertools.count(1)
+        self.num_begun = self.num_ended = 0
 
     def root(self, adapter: str = "", salt: bytes = b"") -> Branch:
         """An empty branch."""
         with self.lock:
-            return Branch(self, self._root_of((adapter, salt)), 0)
+            self.num_begun += 1
+            branch = Branch(self, self._root_of((adapter, salt)), 0)
+            self.num_ended += 1
+        return branch
 
     def match(self, token_ids: Sequence[int], adapter: str = "", salt: bytes = b"") -> Branch:
         """A branch that holds the longest prefix of `token_ids` found in full pages held by anyone; maybe empty.
@@ -77,8 +82,11 @@ class KvTree:
         It may hold them all: a caller that needs the logits after the last token matches all but that one.
         """
         with self.lock:
+            self.num_begun += 1
             node, length = self.longest_prefix((adapter, salt), token_ids)
-            return Branch(self, node, length)
+            branch = Branch(self, node, length)
+            self.num_ended += 1
+        return branch
 
     def trim(self, max_pages: int | None = None) -> None:
         """Give free pages (all but a few) back to the system, one at a time; the lock is not held meanwhile."""
@@ -89,7 +97,7 @@ class KvTree:
                 return
             self.pool.discard(page)
             with self.lock:
-                self.pool.put_cold(page)
+                self.pool.put_cold()
 
     def check(self) -> None:
         """Assert every invariant above; O(everything)."""
@@ -111,10 +119,12 @@ class KvTree:
         node, shared = node.longest_match(token_ids[length : length + PAGE_TOKENS])
         return node, length + shared
 
-    def take_pages(self, count: int) -> list[int]:
-        """`count` pages, if need be those of parked branches; OutOfPagesError, and none taken, when there are fewer."""
+    def make_room(self, count: int) -> None:
+        """Let `count` pages be free, if need be those of parked branches; OutOfPagesError when there are fewer."""
         while self.pool.num_free < count and self._drop_oldest_parked():
             pass
+        if self.pool.num_free < count:
+            mend(self)  # a KeyboardInterrupt into Branch.__del__ is lost, and so is what it held
         if self.pool.num_free < count:
             holders = sum(branch.holds_nodes for branch in self.branches)
             raise OutOfPagesError(
@@ -122,6 +132,9 @@ class KvTree:
                 f"{holders} branches hold the others, none of them parked: release some, or load the model with more "
                 f"kv_tokens (now {self.pool.capacity * PAGE_TOKENS})"
             )
+
+    def take_pages(self, count: int) -> list[int]:
+        """`count` pages; `make_room` came first."""
         return [page for _ in range(count) if (page := self.pool.allocate()) is not None]
 
     def _drop_oldest_parked(self) -> bool:
@@ -131,11 +144,15 @@ class KvTree:
         return bool(parked)
 
     def collect(self) -> None:
-        """Let go of what garbage-collected branches held."""
+        """Mend what was cut short, and let go of what garbage-collected branches held."""
+        if self.num_begun != self.num_ended:
+            mend(self)
         while self.abandoned:
+            self.num_begun += 1
             tip, reserved = self.abandoned.popleft()
             self.free_pages(reserved)
             self.unhold(tip)
+            self.num_ended += 1
 
     def free_pages(self, pages: list[int]) -> None:
         """Give back pages that no node names."""

@@ -105,7 +105,7 @@ class History:
         """
         kept = node.kept
         assert kept is not None, ("keep() comes first", node.number)
-        kept.pending[:0] = kept.branch.unpark()
+        kept.branch.unpark(kept.pending)
         context = kept.fork()
         kept.branch.park()
         context.abort(node.place.length, payload, is_fast)

@@ -118,8 +118,7 @@ class Context:
     def commit(self, num_tokens: int) -> None:
         """A step ran to its end: the first `num_tokens` pending tokens, whose rows were reserved, are now computed."""
         assert 0 <= num_tokens <= len(self.pending), (num_tokens, len(self.pending))
-        self.branch.commit(self.pending[:num_tokens])
-        del self.pending[:num_tokens]
+        self.branch.commit(self.pending[:num_tokens], self.pending)
 
     def fork(self) -> Context:
         """A second context in the same state that shares every page; its cost does not depend on the length."""
@@ -158,8 +157,8 @@ class Context:
         if not pending and computed > 0:
             computed -= 1
             pending = [branch.token_at(computed)]
+        self.pending[:] = pending  # first: cut short between the two, the context is too long, which its owner sees
         branch.truncate(computed)
-        self.pending[:] = pending
 
     def release(self) -> None:
         """Give the branch back; the context is not used afterwards."""
