@@ -53,8 +53,7 @@ class SamplingParams:
     ignore_eos: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
+class TokenEvent(NamedTuple):
     """One token of an answer, as streamed.
 
     index: place in the answer, from 0. text: the characters this token completed ("" while a character or a
@@ -62,7 +61,7 @@ class TokenEvent:
     before penalties). finish: None, or why the answer ended here: "stop" | "length" | "interrupt".
     """
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     token_id: int
     text: str
     logprob: float

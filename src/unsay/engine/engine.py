@@ -31,7 +31,8 @@ class Engine:
     """Runs requests on one executor. Every method may be called from any thread.
 
     speculate: compute guesses along with the next token; the tokens are the same with and without (drafter.py).
-    taking: threads in the middle of taking an event; one of them that asks is in a signal handler.
+    taking: threads in the middle of taking an event, where they may hold any lock; one of them that asks is in a signal
+    handler, and waits for none.
     """
 
     def __init__(self, executor: Executor, *, speculate: bool = True) -> None:
@@ -99,16 +100,6 @@ class Engine:
     def is_stepping_here(self) -> bool:
         """Whether this thread is in the middle of a step: then a signal handler asks."""
         return self._stepper == threading.get_ident()
-
-    @contextmanager
-    def taking_event(self) -> Generator[None]:
-        """Around what a thread does for its next event: there it may hold any lock, and wait for none in a handler."""
-        thread = threading.get_ident()
-        self.taking.add(thread)
-        try:
-            yield
-        finally:
-            self.taking.discard(thread)
 
     def recover(self) -> None:
         """When a stream ends, in whatever way: a KeyboardInterrupt may have come into the end of a step."""

@@ -29,6 +29,8 @@ class Corrections:
     carry: what the last rollback left of a token before the place it was asked for; the next injection has it in front.
     """
 
+    __slots__ = ("_counted", "_first_token_s", "_is_running", "_num_computed", "_started", "carry")
+
     def __init__(self) -> None:
         self.carry = ""
         self._counted: tuple[int, int, int, float] | None = None
@@ -42,8 +44,10 @@ class Corrections:
         """The last one, as far as it has come; made when it is asked for, so that a rollback need not."""
         return self._counted and Correction(*self._counted, self._first_token_s, self._num_computed)
 
-    def rollback(self, num_kept: int, num_dropped: int, seconds: float, carry: str = "") -> None:
+    def rollback(self, num_kept: int, num_dropped: int, started: float, carry: str = "") -> None:
         """A rollback was done; it joins a correction no token has followed."""
+        now = perf_counter()
+        seconds = now - started
         self.carry = carry
         if self._counted is not None and self._is_running:
             kept_before, dropped, _, before_s = self._counted
@@ -51,7 +55,7 @@ class Corrections:
             self._counted = (kept, dropped + kept_before - kept, num_kept - kept, before_s + seconds)
         else:
             self._counted = (num_kept, num_dropped, 0, seconds)
-        self._start(perf_counter())
+        self._start(now)
 
     def forget(self) -> None:
         """Another verb came: what was corrected without a token since is no correction of an answer."""

@@ -41,7 +41,7 @@ class Detokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: Iterable[str] = ()) -> None:
-        self._tokenizer = tokenizer
+        self._token_bytes, self._control_ids = tokenizer.token_bytes, tokenizer.control_ids
         self._stop = tuple(text for text in stop if text)
         self._longest_stop = max(map(len, self._stop), default=0)
         self._clear()
@@ -60,8 +60,8 @@ class Detokenizer:
         """Text that is now safe to show; what follows a stop string is dropped."""
         if self._stopped:
             return ""
-        is_control = token_id in self._tokenizer.control_ids
-        return self._release(self._decode(b"" if is_control else self._tokenizer.token_bytes(token_id), is_control))
+        is_control = token_id in self._control_ids
+        return self._release(self._decode(b"" if is_control else self._token_bytes(token_id), is_control))
 
     def flush(self) -> str:
         """The rest, when no more tokens come: text held back, and U+FFFD for an unfinished character."""
@@ -79,7 +79,7 @@ class Detokenizer:
         first = len(token_ids)
         while first > 0 and needed > 0:
             first -= 1
-            needed -= len(self._tokenizer.token_bytes(token_ids[first]))
+            needed -= len(self._token_bytes(token_ids[first]))
         for token_id in token_ids[first:]:
             self.push(token_id)
 

@@ -53,18 +53,28 @@ class Node:
 
     __slots__ = ("dropped_from", "kept", "number", "parent", "place", "redo", "verb")
 
-    def __init__(self, number: int, parent: Node | None, verb: str, place: Place) -> None:
+    def __init__(
+        self,
+        number: int,
+        parent: Node | None,
+        verb: str,
+        place: Place,
+        kept: Context | None = None,
+        dropped_from: Node | None = None,
+    ) -> None:
         self.number = number
         self.parent = parent
         self.verb = verb
         self.place = place
-        self.kept: Context | None = None
+        self.kept = kept
         self.redo: Node | None = None
-        self.dropped_from: Node | None = None
+        self.dropped_from = dropped_from
 
 
 class History:
     """The entries of one session. `current` is where the session stands; growth since then is not entered yet."""
+
+    __slots__ = ("_growing", "current", "nodes")
 
     def __init__(self, verb: str, place: Place) -> None:
         self.current = Node(0, None, verb, place)
@@ -73,14 +83,14 @@ class History:
 
     def add(self, verb: str, place: Place) -> None:
         """Enter what the session's context has grown by."""
-        self._growing.append(self._enter(verb, place))
+        node = Node(len(self.nodes), self.current, verb, place)
+        self._growing.append(node)
+        self._enter(node)
 
     def drop(self, verb: str, place: Place) -> None:
         """Enter that all after `place` was dropped; `keep` came first."""
         before = self.current
-        node = self._enter(verb, place)
-        node.dropped_from = before
-        node.kept = before.kept
+        self._enter(Node(len(self.nodes), before, verb, place, before.kept, before))
 
     def keep(self, context: Context) -> None:
         """The session leaves its context: it is that of all entries made in it."""
@@ -135,12 +145,10 @@ class History:
             raise RequestError("nothing to redo: nothing was undone from here")
         return node.redo
 
-    def _enter(self, verb: str, place: Place) -> Node:
-        node = Node(len(self.nodes), self.current, verb, place)
+    def _enter(self, node: Node) -> None:
+        self.nodes.append(node)
         self.current.redo = node
         self.current = node
-        self.nodes.append(node)
-        return node
 
     def release(self) -> None:
         """Give every kept context back."""

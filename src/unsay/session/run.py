@@ -49,6 +49,8 @@ class Runner:
     door: held by who interrupts, before the lock (as Scheduler.door).
     """
 
+    __slots__ = ("_corrections", "_door", "_engine", "_run", "_timeline", "_tokenizer", "lock")
+
     def __init__(self, engine: Engine, tokenizer: Tokenizer, timeline: Timeline, corrections: Corrections) -> None:
         self.lock = threading.RLock()
         self._door = threading.RLock()
@@ -113,8 +115,12 @@ class Runner:
 
     def _next_event(self, run: Run) -> TokenEvent | None:
         """The next event of a run; None when it is over, here or by somebody else."""
-        with self._engine.taking_event():
+        taking, thread = self._engine.taking, get_ident()
+        taking.add(thread)
+        try:
             event = None if run.must_stop else self._take_event(run)
+        finally:
+            taking.discard(thread)
         if run.must_stop and self._run is run:
             self.interrupt()
         return event

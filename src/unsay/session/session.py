@@ -180,7 +180,7 @@ class Session:
             index, carry = self._rollback_index(place, to, before)
             target = place.answer_start + index
             dropped = self._timeline.truncate(target)
-            self._corrections.rollback(target, dropped, perf_counter() - started, carry)
+            self._corrections.rollback(target, dropped, started, carry)
             return index
 
     def _rollback_index(self, place: Place, to: int | None, before: str | None) -> tuple[int, str]:

@@ -29,6 +29,8 @@ class Timeline:
     known; guesses for what comes instead.
     """
 
+    __slots__ = ("_context", "_ids", "_is_fast", "_is_open", "_journal", "dropped", "history", "place")
+
     def __init__(
         self, context: Context, place: Place, history: History, journal: Journal | None, is_fast: bool
     ) -> None:

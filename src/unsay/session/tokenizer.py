@@ -33,22 +33,20 @@ class Tokenizer:
 
     A byte the vocabulary has no token for is dropped, as by the model's other tokenizers (SmolLM2 lacks a few
     control characters and two lead bytes of unassigned planes). Raises UnsupportedError for a kind not in words.KINDS.
+
+    vocab_size: V. control_ids: marks for the model and not text to be shown.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         head = vocabulary.head
         kind = kind_of(head.kind, head.pre)
         self._vocabulary, self._head = vocabulary, head
+        self.vocab_size = len(vocabulary)
+        self.control_ids = frozenset(head.control)
         self._special_names = SpecialNames(head.special)
-        self._control_ids = frozenset(head.control)
         self._takes_whole_words = kind.whole_words
         self._cut = WordCutter(kind).cut
         self._remembered = lru_cache(_NUM_KEPT_WORDS)(self._word_ids)
-
-    @property
-    def vocab_size(self) -> int:
-        """V: number of token ids."""
-        return len(self._vocabulary)
 
     @property
     def bos_id(self) -> int | None:
@@ -67,11 +65,6 @@ class Tokenizer:
         named = {special[token] for token in _ENDS_A_TURN if token in special}
         stated = {i for i in (self._head.eos_id, self._head.eot_id) if i is not None}
         return frozenset(named | stated | set(self._head.end_ids))
-
-    @property
-    def control_ids(self) -> frozenset[int]:
-        """Ids that are marks for the model and not text to be shown."""
-        return self._control_ids
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Ids of a text, without BOS. special: whether names of special tokens in it stand for those tokens.

@@ -17,7 +17,7 @@ Invariants
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,11 +91,11 @@ class Context:
 
     __slots__ = ("_checkpoint", "branch", "pc", "pending", "registers")
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: Branch, registers: Sequence[int] = _ZEROS, pending: Sequence[int] = ()) -> None:
         self.branch = branch
-        self.registers: list[int] = list(_ZEROS)
+        self.registers = list(registers)
         self.pc = 0
-        self.pending: list[int] = []
+        self.pending = list(pending)
         self._checkpoint = _BIRTH
 
     @property
@@ -122,10 +122,8 @@ class Context:
 
     def fork(self) -> Context:
         """A second context in the same state that shares every page; its cost does not depend on the length."""
-        child = Context(self.branch.fork())
-        child.registers[:] = self.registers
+        child = Context(self.branch.fork(), self.registers, self.pending)
         child.pc = self.pc
-        child.pending[:] = self.pending
         child._checkpoint = self._checkpoint
         return child
 
