@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Report, parser
 from unsay import Model, load
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32Array, Float32View
 from unsay.isa.formats import QUANT_BLOCK, ROW_GROUP, DType
 from unsay.isa.opcodes import Dim0, Region
+from unsay.runtime.interpreted import ArrayBatch, in_arrays
 from unsay.runtime.native import NativeExecutor
 from unsay.runtime.tensors import Tensor, unpack_blocks
 
@@ -80,7 +81,7 @@ def _record(model: Model, num_tokens: int) -> Head:
     image = executor._keep_alive[0]  # pyright: ignore[reportPrivateUsage]
     named = {op.registers[0]: op for op in image.program if op.row.name == "TENSOR"}
     product = [op for op in image.program if op.row.name == "MATMUL"][-1]
-    memory = {Region.GLOBAL: executor._arena, Region.PERSISTENT: image.weights}  # pyright: ignore[reportPrivateUsage]
+    memory = {Region.GLOBAL: np.asarray(executor._arena), Region.PERSISTENT: np.asarray(image.weights)}  # pyright: ignore[reportPrivateUsage]
     x, weight = (
         Tensor(DType(op.integer("dtype")), (op.integer("dim0"), op.integer("dim1")), extent,
                memory[Region(op.flags & 3)][op.integer("offset"):])
@@ -91,11 +92,11 @@ def _record(model: Model, num_tokens: int) -> Head:
     logits: list[Float32Array] = []
     run = executor.run
 
-    def recorded(batch: Batch) -> Float32Array | None:
+    def recorded(batch: Batch) -> list[Float32View] | None:
         made = run(batch)
         assert made is not None
-        states.append(_values(x, batch))
-        logits.append(made.copy())
+        states.append(_values(x, in_arrays(batch)))
+        logits.append(np.array(made))
         return made
 
     executor.run = recorded
@@ -111,7 +112,7 @@ def _record(model: Model, num_tokens: int) -> Head:
     return Head(q, d, every[16:num_text], every[num_text::2], np.concatenate(logits)[num_text::2])
 
 
-def _values(x: Tensor, batch: Batch) -> Float32Array:
+def _values(x: Tensor, batch: ArrayBatch) -> Float32Array:
     packed = x.quantised(batch)
     assert packed.hi is not None
     whole = packed.lo.astype(np.float32) + 128 * packed.hi.astype(np.float32)

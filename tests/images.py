@@ -13,7 +13,7 @@ from unsay.compiler.lower import lower
 from unsay.compiler.pack import write_packed
 from unsay.compiler.passes import run_passes
 from unsay.compiler.pipeline import load, to_graph
-from unsay.core import Batch
+from unsay.core import Batch, Float32Array
 from unsay.image import IMAGE_VERSION, Manifest
 
 
@@ -39,6 +39,12 @@ def plain_image(path: Path) -> SimpleNamespace:
         entry={},
     )
     return SimpleNamespace(manifest=manifest, program=lowered.program, fast=None, weights=weights)
+
+
+def run(executor, batch: Batch) -> Float32Array | None:
+    """The logits [R, V] of a step, copied; None if it was interrupted."""
+    rows = executor.run(batch)
+    return None if rows is None else np.array(rows, np.float32)
 
 
 def make_batch(sequences, page_tables, logit_rows) -> Batch:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 from numpy.typing import NDArray
 
 from unsay import Model, Session
-from unsay.core import Int32Array
 from unsay.isa.kv import KvLayout
 from unsay.runtime.attention import KvRows, Past
 
@@ -18,9 +19,10 @@ def kv_rows(model: Model, session: Session, num_tokens: int) -> NDArray[np.uint3
     return rows_in_pages(model.tree.pool.memory, model.spec.kv_layout, branch.page_table(), num_tokens)
 
 
-def rows_in_pages(memory: NDArray[np.uint8], layout: KvLayout, table: Int32Array, length: int) -> NDArray[np.uint32]:
+def rows_in_pages(memory: memoryview, layout: KvLayout, table: array[int], length: int) -> NDArray[np.uint32]:
     """The bits of every row as f32 [tokens, layers, kv heads, 2, D]; of int8 [..., D + 1], the last being the scale."""
-    layers = [KvRows(memory, layout, layer).read(table, length) for layer in range(layout.num_layers)]
+    pages, used = np.asarray(memory), np.asarray(table)
+    layers = [KvRows(pages, layout, layer).read(used, length) for layer in range(layout.num_layers)]
     return np.stack([_bits(past) for past in layers], axis=1)
 
 

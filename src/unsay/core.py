@@ -1,6 +1,8 @@
 """Frozen values that travel between layers, and the alphabet their shapes are written in.
 
 What is made for every token is a tuple: between two steps code and data are in no cache, and each line of them counts.
+Arrays travel as memoryviews, which NumPy takes as they are (`np.asarray`): importing it is a third of a warm start, and
+nothing on the way to a token that machine code computes needs it (docs/decisions/011-start.md).
 
 B  sequences in a step          T  tokens in a step (all sequences together)
 R  rows of logits in a step     V  vocabulary
@@ -13,13 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Int32Array: TypeAlias = NDArray[np.int32]
-Float32Array: TypeAlias = NDArray[np.float32]
+Int32Array: TypeAlias = "NDArray[np.int32]"
+Float32Array: TypeAlias = "NDArray[np.float32]"
+Int32View: TypeAlias = "memoryview[int]"
+Float32View: TypeAlias = "memoryview[float]"
+"""Contiguous, of formats "i" and "f"."""
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called as progress(what, done, total) while something slow goes on: what is the work's name ("download", "repack",
@@ -36,7 +42,7 @@ class SamplingParams:
 
     temperature 0 is greedy. top_k 0, top_p 1.0 and min_p 0.0 are off. Penalties look at the tokens of the
     branch itself. `seed` keys the noise of every position (Philox), so an edit leaves other draws alone.
-    `stop` strings end the answer and are not part of it. Validated by `engine.sampler.validate`.
+    `stop` strings end the answer and are not part of it. Validated by `engine.params.validate`.
     """
 
     temperature: float = 0.7
@@ -85,19 +91,19 @@ class Lane(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One step's work for the executor, in contiguous arrays. Tokens of one sequence are adjacent and in order.
+    """One step's work for the executor. Tokens of one sequence are adjacent and in order.
 
-    token_ids, positions, sequence: [T] int32; sequence[t] is a row of page_tables.
-    page_tables: [B, N] int32, pool page index of each page of the sequence, -1 beyond its end.
-    logit_rows: [R] int32, ascending indices into T whose logits are wanted.
+    token_ids, positions, sequence: [T]; sequence[t] is a row of page_tables.
+    page_tables: [B, N], pool page index of each page of the sequence, -1 beyond its end.
+    logit_rows: [R], ascending indices into T whose logits are wanted.
     lanes: one per logit row, () where nothing is sampled (evaluation). is_fast: the class of all its tokens
     (isa/classes.py).
     """
 
-    token_ids: Int32Array
-    positions: Int32Array
-    sequence: Int32Array
-    page_tables: Int32Array
-    logit_rows: Int32Array
+    token_ids: Int32View
+    positions: Int32View
+    sequence: Int32View
+    page_tables: Int32View
+    logit_rows: Int32View
     lanes: tuple[Lane, ...] = ()
     is_fast: bool = False

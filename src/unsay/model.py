@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from unsay.core import PAGE_TOKENS, Float32Array, SamplingParams, TokenEvent
 from unsay.cores import usable_cores
 from unsay.engine.engine import Engine
+from unsay.engine.params import changed, validate
 from unsay.engine.request import Request
-from unsay.engine.sampler import changed, validate
 from unsay.errors import ContextFullError, RequestError
 from unsay.image import ImageFiles, ModelSpec
 from unsay.isa.classes import EXACT, FAST, check_prefill
@@ -119,6 +118,14 @@ def _as_list(token_ids: Iterable[object]) -> list[object]:
         return list(token_ids)
     except TypeError:
         raise RequestError(f"token ids are {token_ids!r}: give a list of integers") from None
+
+
+def _index(given: object) -> int:
+    """An integer of any library as an int, -1 for what is none."""
+    try:
+        return -1 if isinstance(given, bool) else operator.index(cast(int, given))
+    except TypeError:
+        return -1
 
 
 def _checked_params(given: object) -> SamplingParams:
@@ -279,13 +286,14 @@ class Model:
             raise RequestError("this model is closed: load() it again")
 
     def _check_ids(self, token_ids: Iterable[object]) -> list[int]:
-        ids = _as_list(token_ids)
-        if not ids:
+        given = _as_list(token_ids)
+        if not given:
             raise RequestError("the list of token ids is empty: give at least one token")
-        size = self.spec.vocab_size
+        ids, size = [_index(token_id) for token_id in given], self.spec.vocab_size
         for place, token_id in enumerate(ids):
-            if not isinstance(token_id, int | np.integer) or isinstance(token_id, bool) or not 0 <= token_id < size:
+            if not 0 <= token_id < size:
                 raise RequestError(
-                    f"token {place} is {token_id!r}: token ids are integers in 0..{size - 1}, this model's vocabulary"
+                    f"token {place} is {given[place]!r}: token ids are integers in 0..{size - 1}, "
+                    "this model's vocabulary"
                 )
-        return [int(cast(int, token_id)) for token_id in ids]
+        return ids

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.images import run
 from unsay.compiler.codegen.backends import Code, Step
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
@@ -19,9 +20,10 @@ from unsay.image import ModelSpec
 from unsay.isa.formats import padded_rows
 from unsay.isa.scan import RowDraw, RowSeen, seen_bytes
 from unsay.isa.targets import Target
+from unsay.runtime.defined_scan import DefinedScan, look
 from unsay.runtime.image import Image, load_image
 from unsay.runtime.reference import ReferenceExecutor
-from unsay.runtime.scan import DefinedScan, Draw, Glance, look
+from unsay.runtime.scan import Draw, Glance
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def make_case(model: Path, *, decode: bool = False, kv: str = "auto") -> Case:
     batch = _decode(spec.vocab_size) if decode else _prompts(spec.vocab_size)
     before = _pages(batch.page_tables.max() + 1, spec) if decode else np.zeros((4, spec.kv_layout.page_bytes), np.uint8)
     after = before.copy()
-    logits = ReferenceExecutor(image, after, 1).run(batch)
+    logits = run(ReferenceExecutor(image, after, 1), batch)
     assert logits is not None
     draws = [Draw(0.0, 1 / 0.7, 2**40 + row, 50 + row) for row in range(len(logits))]
     glances = [look(DefinedScan(), row, draw) for row, draw in zip(logits, draws, strict=True)]

@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from unsay.engine import portable_math
+from unsay.engine import portable_arrays, portable_math
 
 
 def error_in_ulps(value: float, exact: Decimal) -> float:
@@ -19,11 +19,15 @@ def samples(low: float, high: float) -> np.ndarray:
     return np.concatenate([rng.uniform(low, high, 300), np.linspace(low, high, 101)])
 
 
+def logs(x: np.ndarray) -> np.ndarray:
+    return np.array([portable_math.log(value) for value in x.tolist()])
+
+
 def test_exp_is_within_two_units_in_the_last_place() -> None:
     x = samples(-699.0, 30.0)
     with localcontext() as context:
         context.prec = 40
-        worst = max(error_in_ulps(y, Decimal(float(v)).exp()) for v, y in zip(x, portable_math.exp(x), strict=True))
+        worst = max(error_in_ulps(y, Decimal(float(v)).exp()) for v, y in zip(x, portable_arrays.exp(x), strict=True))
     assert worst < 2
 
 
@@ -32,28 +36,28 @@ def test_log_is_within_two_units_in_the_last_place() -> None:
     x = x[x != 1.0]
     with localcontext() as context:
         context.prec = 40
-        worst = max(error_in_ulps(y, Decimal(float(v)).ln()) for v, y in zip(x, portable_math.log(x), strict=True))
+        worst = max(error_in_ulps(y, Decimal(float(v)).ln()) for v, y in zip(x, logs(x), strict=True))
     assert worst < 2
 
 
 def test_log_of_one_is_zero_and_exp_of_zero_is_one() -> None:
-    assert portable_math.log(np.array([1.0]))[0] == 0.0
-    assert portable_math.exp(np.array([0.0, -0.0])).tolist() == [1.0, 1.0]
+    assert portable_math.log(1.0) == 0.0
+    assert portable_arrays.exp(np.array([0.0, -0.0])).tolist() == [1.0, 1.0]
 
 
 def test_exp_far_below_is_zero() -> None:
-    assert portable_math.exp(np.array([-701.0, -1e300]))[0] == 0.0
+    assert portable_arrays.exp(np.array([-701.0, -1e300]))[0] == 0.0
 
 
 def test_exp_out_of_its_domain_is_a_fault() -> None:
     with pytest.raises(AssertionError):
-        portable_math.exp(np.array([701.0]))
+        portable_arrays.exp(np.array([701.0]))
 
 
 def test_the_bits_are_pinned_so_that_every_machine_agrees() -> None:
     x = np.array([-20.25, -1.0, 0.3, 1.0, 17.125])
-    assert portable_math.exp(x).view(np.int64).tolist() == PINNED_EXP
-    assert portable_math.log(np.abs(x)).view(np.int64).tolist() == PINNED_LOG
+    assert portable_arrays.exp(x).view(np.int64).tolist() == PINNED_EXP
+    assert logs(np.abs(x)).view(np.int64).tolist() == PINNED_LOG
 
 
 PINNED_EXP = [4475333236920666683, 4600298746774613816, 4608758042795448982, 4613303445314885482, 4718112596648770906]

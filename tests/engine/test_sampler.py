@@ -9,9 +9,10 @@ import pytest
 
 from unsay.core import Lane, SamplingParams
 from unsay.engine import noise, portable_math
-from unsay.engine.sampler import choose, validate
+from unsay.engine.params import validate
+from unsay.engine.sampler import choose
 from unsay.errors import RequestError
-from unsay.runtime.scan import words
+from unsay.runtime.defined_scan import words
 
 V = 2000
 
@@ -32,8 +33,8 @@ def allowed(logits: np.ndarray, **params: object) -> set[int]:
 def by_definition(logits: np.ndarray, where: Lane) -> int:
     """Temperature and noise only, nothing pruned, everything portable."""
     scaled = logits.astype(np.float64) / where.params.temperature
-    word = words(where.params.seed, where.position, logits.size)
-    return int((scaled - portable_math.log(noise.exponential(word))).argmax())
+    drawn = words(where.params.seed, where.position, logits.size).tolist()
+    return int((scaled - [portable_math.log(noise.exponential(word)) for word in drawn]).argmax())
 
 
 def test_slices_of_a_large_vocabulary_choose_what_the_definition_chooses() -> None:

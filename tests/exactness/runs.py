@@ -62,7 +62,7 @@ def run_together(model: Model, sequences: Sequence[Sequence[int]], chunk: int) -
         result = executor.run(batch)
         assert result is not None
         for owner, row in zip(owners, result, strict=True):
-            logits[owner].append(row.copy().view(np.uint32))
+            logits[owner].append(np.array(row).view(np.uint32))
         for n, ids in shares:
             branches[n].commit(ids)
     outcomes = [Outcome(np.stack(rows), kv_bits(model, branch)) for rows, branch in zip(logits, branches, strict=True)]

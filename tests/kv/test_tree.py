@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import pytest
 
 from tests.work import num_lines
@@ -44,8 +45,8 @@ def fill(branch: Branch, ids: Sequence[int], num_committed: int | None = None) -
     whole = branch.token_ids() + list(ids)
     table = branch.page_table()
     for position in range(branch.length, len(whole)):
-        row = branch.tree.pool.memory[table[position // PAGE_TOKENS]]
-        row[position % PAGE_TOKENS] = row_value(whole[: position + 1])
+        page = table[position // PAGE_TOKENS]
+        branch.tree.pool.memory[page, position % PAGE_TOKENS] = row_value(whole[: position + 1])
     branch.commit(ids[:num_committed])
 
 
@@ -60,7 +61,7 @@ def rows(branch: Branch) -> list[int]:
     """The bytes of every committed row."""
     table = branch.page_table()
     memory = branch.tree.pool.memory
-    return [int(memory[table[p // PAGE_TOKENS], p % PAGE_TOKENS]) for p in range(branch.length)]
+    return [memory[table[p // PAGE_TOKENS], p % PAGE_TOKENS] for p in range(branch.length)]
 
 
 def assert_holds(branch: Branch, ids: Sequence[int]) -> None:
@@ -302,7 +303,7 @@ def test_released_branches_give_memory_back_to_the_system() -> None:
     before = resident_bytes()
     branch = tree.root()
     branch.reserve(250 * PAGE_TOKENS)
-    tree.pool.memory[branch.page_table()] = 1
+    np.asarray(tree.pool.memory)[np.asarray(branch.page_table())] = 1
     branch.commit(range(250 * PAGE_TOKENS))
     full = resident_bytes()
     branch.release()

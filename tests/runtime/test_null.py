@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.images import run
 from unsay.core import Batch
 from unsay.image import Manifest, ModelSpec
 from unsay.runtime.null import NullExecutor
@@ -32,9 +33,9 @@ def executor():
 
 def test_logits_do_not_depend_on_chunks_pages_or_company(executor):
     ids = list(range(3, 23))
-    whole = executor.run(batch([(0, ids)], [[0, 1]], [19])).copy()
+    whole = run(executor, batch([(0, ids)], [[0, 1]], [19]))
     executor.run(batch([(0, ids[:17])], [[4, 2]], []))
-    chunked = executor.run(batch([(0, [9, 9]), (17, ids[17:])], [[7, -1], [4, 2]], [4]))
+    chunked = run(executor, batch([(0, [9, 9]), (17, ids[17:])], [[7, -1], [4, 2]], [4]))
     assert np.array_equal(whole, chunked)
     assert whole.shape == (1, 100) and whole.dtype == np.float32
     assert -8 <= whole.min() < -7 and 7 < whole.max() < 8
@@ -43,7 +44,7 @@ def test_logits_do_not_depend_on_chunks_pages_or_company(executor):
 def test_a_stale_or_wrong_page_changes_the_logits(executor):
     executor.run(batch([(0, [1, 2, 3])], [[0]], []))
     executor.run(batch([(0, [1, 7, 3])], [[1]], []))
-    right, wrong = (executor.run(batch([(3, [4])], [[page]], [0])).copy() for page in (0, 1))
+    right, wrong = (run(executor, batch([(3, [4])], [[page]], [0])) for page in (0, 1))
     assert not np.array_equal(right, wrong)
 
 

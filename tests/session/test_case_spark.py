@@ -59,7 +59,7 @@ def test_what_a_rollback_keeps_is_kept_byte_for_byte(real_model: Model) -> None:
         context = chat._timeline.context
         assert context is not None
         pages = context.branch.page_table().tolist()
-        before = real_model.tree.pool.memory[pages].copy()
+        before = np.asarray(real_model.tree.pool.memory)[pages].copy()
         num_kept = len(chat.token_ids) - len(chat.answer_ids) + 10
         chat.rollback(to=10)
         chat.inject(RIGHT)
@@ -69,7 +69,7 @@ def test_what_a_rollback_keeps_is_kept_byte_for_byte(real_model: Model) -> None:
         after = context.branch.page_table().tolist()
         whole = num_kept // 16
         assert after[:whole] == pages[:whole], "whole pages are shared, not copied"
-        assert np.array_equal(real_model.tree.pool.memory[after[:whole]], before[:whole])
+        assert np.array_equal(np.asarray(real_model.tree.pool.memory)[after[:whole]], before[:whole])
 
 
 def test_a_correction_inside_the_loop(real_model: Model) -> None:

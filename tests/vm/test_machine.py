@@ -60,7 +60,7 @@ class Bench:
             batch = make_batch(
                 [(context.branch.length, context.pending)], [context.branch.page_table()], [len(context.pending) - 1]
             )
-            chosen.append(int(self.machine.run(batch)[0].argmax()))
+            chosen.append(int(np.argmax(self.machine.run(batch)[0])))
             context.commit(len(context.pending))
             context.append(chosen[-1:])
         context.release()

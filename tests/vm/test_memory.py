@@ -18,7 +18,7 @@ PROGRAM = assemble("HALT\n.data\n.bytes 01020304").program
 
 @pytest.fixture
 def memory():
-    return Memory(PROGRAM, np.arange(100, dtype=np.uint8), np.zeros((2, 4096), np.uint8))
+    return Memory(PROGRAM, memoryview(bytes(range(100))), memoryview(bytes(8192)))
 
 
 def test_addresses_carry_region_offset_and_tag():

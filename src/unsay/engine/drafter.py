@@ -14,11 +14,7 @@ back to it is followed at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from unsay.core import Int32Array
+from collections.abc import Iterable, Sequence
 
 MAX_GUESSES = 7
 _LONGEST = 5
@@ -34,24 +30,26 @@ class Drafter:
     def __init__(self, history: list[int], dropped: Sequence[int] = ()) -> None:
         self._history = history
         self._num_read = 0
-        self._text: Int32Array = np.array([*range(-_LONGEST, 0), *dropped], np.int32)
-        self._size = self._text.size
+        self._text = list(range(-_LONGEST, 0))
+        self._followers: dict[int, list[int]] = {}
+        self._read(dropped)
         self._num_wrong = 0
         self._pause = 0
 
     def propose(self, most: int) -> list[int]:
         """Up to `most` ids that may follow the history; often none."""
-        self._read()
+        self._read(self._history[self._num_read :])
+        self._num_read = len(self._history)
         if self._pause or most <= 0:
             self._pause = max(0, self._pause - 1)
             return []
-        text = self._text[: self._size]
-        places = np.flatnonzero(text[:-1] == text[-1]) + 1
-        if not places.size:
+        text = self._text
+        places = self._followers.get(text[-1], [])[:-1]
+        if not places:
             return []
         matched, place = _longest_match(text, places)
-        count = min(2 * matched - 3, MAX_GUESSES) if matched > 1 else int((text[places] == text[place]).all())
-        return text[place : place + min(most, count)].tolist()
+        count = min(2 * matched - 3, MAX_GUESSES) if matched > 1 else int(len({text[at] for at in places}) == 1)
+        return text[place : place + min(most, count)]
 
     def learn(self, num_right: int) -> None:
         """How many of the last guesses stood."""
@@ -59,24 +57,23 @@ class Drafter:
         if self._num_wrong == _WRONG_IN_A_ROW:
             self._num_wrong, self._pause = 0, _PAUSE
 
-    def _read(self) -> None:
-        """Add what is new in the history to the text."""
-        new = self._history[self._num_read :]
-        end = self._size + len(new)
-        if end > self._text.size:
-            self._text = np.concatenate([self._text[: self._size], np.empty(end, np.int32)])
-        self._text[self._size : end] = new
-        self._size, self._num_read = end, len(self._history)
+    def _read(self, new: Iterable[int]) -> None:
+        """Add ids to the text, and to each token's places where what follows it begins."""
+        text, followers = self._text, self._followers
+        for token in new:
+            text.append(token)
+            followers.setdefault(token, []).append(len(text))
 
 
-def _longest_match(text: Int32Array, places: np.ndarray) -> tuple[int, int]:
+def _longest_match(text: Sequence[int], places: Sequence[int]) -> tuple[int, int]:
     """How many last tokens of the text stood before the latest of the places where most did, and that place.
 
     places: where what followed the last token begins, ascending. The text begins with as many ids that no token has.
     """
     for matched in range(1, _LONGEST):
-        longer = places[text[places - 1 - matched] == text[-1 - matched]]
-        if not longer.size:
-            return matched, int(places[-1])
+        wanted, back = text[-1 - matched], 1 + matched
+        longer = [place for place in places if text[place - back] == wanted]
+        if not longer:
+            return matched, places[-1]
         places = longer
-    return _LONGEST, int(places[-1])
+    return _LONGEST, places[-1]

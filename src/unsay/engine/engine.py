@@ -13,8 +13,6 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from unsay.core import PAGE_TOKENS, Float32Array, TokenEvent
 from unsay.engine.drafter import Drafter
 from unsay.engine.request import Request
@@ -126,17 +124,20 @@ class Engine:
                 self._changed.notify_all()
 
     def compute(self, context: Context, num_rows: int) -> Float32Array:
-        """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens.
+        """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens, in NumPy.
 
         Other requests get their steps between two chunks. Raises OutOfPagesError.
         """
-        chunks: list[Float32Array] = []
+        import numpy as np
+
+        chunks: list[bytes] = []
         while context.pending:
             with self._exclusively():
                 chunks.append(self._compute_chunk(context, num_rows))
-        return np.concatenate(chunks)[-num_rows:]
+        logits = np.frombuffer(bytearray().join(chunks), np.float32)
+        return logits.reshape(-1, self.machine.executor.spec.vocab_size)[-num_rows:]
 
-    def _compute_chunk(self, context: Context, num_rows: int) -> Float32Array:
+    def _compute_chunk(self, context: Context, num_rows: int) -> bytes:
         """One step for this context alone; only rows among the wanted ones."""
         num_wanted = max(0, min(num_rows, len(context.pending)))
         num_before = len(context.pending) - num_wanted
@@ -146,9 +147,9 @@ class Engine:
         batch = make_batch([Share(context, num_tokens, 0 if num_before else num_tokens)])
         while (logits := self.machine.run(batch)) is None:
             self.machine.executor.clear_interrupt()
-        logits = logits.copy()
+        copied = b"".join(logits)
         context.commit(num_tokens)
-        return logits
+        return copied
 
     @contextmanager
     def _exclusively(self, even_closed: bool = False) -> Generator[None]:

@@ -1,7 +1,7 @@
 """The noise of sampling, keyed by place: one random word for each (seed, position, token), whenever it is asked for.
 
 An edit leaves the draws of every other position alone, a replay draws the same, and no generator has to be rewound.
-runtime/scan.py makes the words:
+runtime/defined_scan.py makes the words:
 
     key      seed bits 0..31, 32..63
     counter  token // 4, position, domain, 0
@@ -10,11 +10,7 @@ runtime/scan.py makes the words:
 
 from __future__ import annotations
 
-import numpy as np
-
 from unsay.engine import portable_math
-from unsay.runtime.philox import philox
-from unsay.runtime.scan import WordArray
 
 NUM_SEEDS = 2**64
 MAX_SPREAD = 26.1
@@ -27,6 +23,10 @@ _SCALE = 2.0**-32
 
 def derive_seed(seed: int, choice: int) -> int:
     """The seed of the nth answer to one request (n > 1): the seed itself for 0, another for each of the others."""
+    import numpy as np
+
+    from unsay.runtime.philox import philox
+
     if choice == 0:
         return seed
     number, zero, domain = (np.array([word], np.uint64) for word in (choice, 0, _SEED_DOMAIN))
@@ -34,6 +34,6 @@ def derive_seed(seed: int, choice: int) -> int:
     return int(high[0]) << 32 | int(low[0])
 
 
-def exponential(word: WordArray) -> portable_math.Float64Array:
-    """Exponential variates from words: -log u, u = (word + 1/2) / 2^32. Portable, so a decision may rest on it."""
-    return -portable_math.log((word.astype(np.float64) + 0.5) * _SCALE)
+def exponential(word: int) -> float:
+    """The exponential variate of a word: -log u, u = (word + 1/2) / 2^32. Portable, so a decision may rest on it."""
+    return -portable_math.log((word + 0.5) * _SCALE)

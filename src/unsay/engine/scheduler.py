@@ -14,12 +14,11 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from unsay.core import Batch, Int32Array, Lane, TokenEvent
+from unsay.core import Batch, Int32View, Lane, TokenEvent
 from unsay.engine.request import Request
 from unsay.engine.sampler import Choice
 from unsay.errors import ModelFileError, OutOfPagesError, UnsayError
@@ -79,7 +78,7 @@ class Scheduler:
             return request in self.in_flight
 
     def next_batch(self) -> Batch:
-        """Choose who takes part in the next step, reserve the pages and write it as arrays; empty if nobody waits.
+        """Choose who takes part in the next step, reserve the pages and write it down; empty if nobody waits.
 
         A request for which no pages are left ends with OutOfPagesError; the others go on.
         """
@@ -197,34 +196,28 @@ def _is_fast(request: Request) -> bool:
 def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
     """The shares, whose rows are reserved and whose tokens are of one class, as one batch."""
     keys: list[int] = []
-    positions: list[int] = []
-    sequence: list[int] = []
-    logit_rows: list[int] = []
+    positions, sequence, logit_rows = array("i"), array("i"), array("i")
     for row, share in enumerate(shares):
         start, count = share.context.branch.length, share.size
-        keys += [*share.context.pending[: share.num_tokens], *share.guesses]
-        positions += range(start, start + count)
-        sequence += [row] * count
-        logit_rows += range(len(keys) - share.num_rows, len(keys))
+        keys += share.context.pending[: share.num_tokens]
+        keys += share.guesses
+        positions.extend(range(start, start + count))
+        sequence.extend([row] * count)
+        logit_rows.extend(range(len(keys) - share.num_rows, len(keys)))
     wants_fast = any(map(is_fast, keys))
     assert all(map(is_fast, keys)) is wants_fast or not keys, "a step is of one class"
-    return Batch(
-        np.array(ids_of(keys), np.int32),
-        np.array(positions, np.int32),
-        np.array(sequence, np.int32),
-        _page_tables([share.context for share in shares]),
-        np.array(logit_rows, np.int32),
-        tuple(lanes),
-        wants_fast,
-    )
+    tables = _side_by_side([share.context.branch.page_table() for share in shares])
+    ids, places, of, rows = map(memoryview, (array("i", ids_of(keys)), positions, sequence, logit_rows))
+    return Batch(ids, places, of, tables, rows, tuple(lanes), wants_fast)
 
 
-def _page_tables(contexts: Sequence[Context]) -> Int32Array:
-    """Copies: a branch may change while machine code is on its way out of a stopped step."""
-    tables = [context.branch.page_table() for context in contexts]
-    if len(tables) == 1:
-        return np.array(tables)
-    rows = np.full((len(tables), max(map(len, tables), default=0)), -1, np.int32)
-    for row, table in zip(rows, tables, strict=True):
-        row[: len(table)] = table
-    return rows
+def _side_by_side(tables: Sequence[array[int]]) -> Int32View:
+    """Page tables as rows of one length. Copies: a branch may change while machine code leaves a stopped step."""
+    if not tables:
+        return memoryview(array("i"))
+    width = max(map(len, tables))
+    rows = array("i")
+    for table in tables:
+        rows += table
+        rows.extend([-1] * (width - len(table)))
+    return memoryview(rows).cast("B").cast("i", (len(tables), width))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from unsay.core import PAGE_TOKENS, Int32Array
+from unsay.core import PAGE_TOKENS
 from unsay.errors import PositionError
 from unsay.kv.node import NO_PAGE, Node, ancestor, num_pages, path_up
 
@@ -50,7 +49,7 @@ class Branch:
         self.is_copying = False
         self.parked_at = 0
         self.lost_ids: tuple[int, ...] = ()
-        self._table: Int32Array | None = None
+        self._table: array[int] | None = None
         self._table_is_shared = False
         self.tip, self.length = Node(tip.origin, NO_PAGE), 0
         tree.branches.add(self)
@@ -120,7 +119,7 @@ class Branch:
             tree.num_begun += 1
             pages = tree.take_pages(num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying)
             if is_copying:
-                tree.pool.memory[pages[0]] = tree.pool.memory[self.tip.page]
+                tree.pool.copy(self.tip.page, pages[0])
             elif in_tip:
                 self._cut_tip()
             if pages:
@@ -148,14 +147,14 @@ class Branch:
             tree.num_ended += 1
         tree.trim(max_pages=1)
 
-    def page_table(self) -> Int32Array:
-        """int32 [pages]: the pages of rows 0..length+reserved. A view, valid until the branch changes."""
+    def page_table(self) -> array[int]:
+        """int32 [pages]: the pages of rows 0..length+reserved. A copy."""
         with self.tree.lock:
-            return self._full_table()[: num_pages(self.length + self.num_reserved)]
+            return self.peek_table()
 
-    def peek_table(self) -> list[int]:
+    def peek_table(self) -> array[int]:
         """The same for `check`, which holds the lock."""
-        return self._full_table()[: num_pages(self.length + self.num_reserved)].tolist()
+        return self._full_table()[: num_pages(self.length + self.num_reserved)]
 
     def park(self) -> None:
         """Nobody needs this branch now: when the pool is full its pages may be taken, never its ids."""
@@ -194,7 +193,7 @@ class Branch:
         """From the path and what is reserved, for `mend`, which holds the lock."""
         pages = [node.page for node in path_up(self.tip)][::-1]
         kept = pages[: len(pages) - self.is_copying]
-        self._table, self._table_is_shared = np.array(kept + self.reserved, np.int32), False
+        self._table, self._table_is_shared = array("i", kept + self.reserved), False
 
     def _let_go(self, state: State, lost_ids: tuple[int, ...] = ()) -> None:
         """Stop holding the tip; a root that is in no tree takes its place."""
@@ -269,16 +268,16 @@ class Branch:
         table = self._full_table()
         end = start + len(pages)
         if self._table_is_shared or end > len(table):
-            table = np.empty(max(len(table), end + end // 2), np.int32)
-            table[:start] = self._full_table()[:start]
+            room = max(len(table), end + end // 2) - start
+            table = table[:start] + array("i", bytes(4 * room))
             self._table = table
             self._table_is_shared = False
-        table[start:end] = pages
+        table[start:end] = array("i", pages)
 
-    def _full_table(self) -> Int32Array:
+    def _full_table(self) -> array[int]:
         """The table, at least as long as the path; made from the path the first time."""
         if self._table is None:
             pages = [node.page for node in path_up(self.tip)]
-            self._table = np.array(pages[::-1], np.int32)
+            self._table = array("i", reversed(pages))
             self._table_is_shared = False
         return self._table

@@ -77,7 +77,7 @@ def _check_branch(branch: Branch) -> None:
         assert tip.start < branch.length <= tip.start + len(tip.tokens), f"5: {branch.length} at {tip.start}"
     path = [node.page for node in path_up(tip)][::-1]
     pages = path[: len(path) - branch.is_copying] + branch.reserved
-    assert branch.peek_table() == pages, f"8: table {branch.peek_table()}, path and reserved {pages}"
+    assert branch.peek_table().tolist() == pages, f"8: table {branch.peek_table()}, path and reserved {pages}"
 
 
 def _check_writable(branch: Branch) -> None:

@@ -8,10 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from threading import get_ident
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unsay.errors import RequestError
+from unsay.runtime.buffers import address_of
 
 _MAP_NORESERVE = 0x4000
 _NUM_WARM_PAGES = 8
@@ -24,7 +22,7 @@ _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 class PagePool:
     """`capacity_pages` pages of `page_bytes`, each free or in use; the caller serialises the calls (kv.tree's lock).
 
-    memory: uint8 [capacity, page_bytes]. num_used: pages allocated and not freed. A page never used takes no memory of
+    memory: bytes [capacity, page_bytes]. num_used: pages allocated and not freed. A page never used takes no memory of
     the machine. A freed one is warm: it still does, and is allocated again first, with the bytes of its last life.
     Too many warm pages are cooled in three calls, of which the slow one, discard, may run beside any other:
 
@@ -37,8 +35,9 @@ class PagePool:
             raise RequestError(f"a KV pool of {capacity_pages} pages holds nothing: give at least 1 page (16 tokens)")
         self.page_bytes = page_bytes
         self.capacity = capacity_pages
-        self._map = _map_lazily(page_bytes * capacity_pages)
-        self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8).reshape(capacity_pages, page_bytes)
+        self._bytes = memoryview(_map_lazily(page_bytes * capacity_pages))
+        self._address = address_of(self._bytes)
+        self.memory = self._bytes.cast("B", (capacity_pages, page_bytes))
         self._in_use = bytearray(capacity_pages)
         self.num_used = 0
         self._num_touched = 0
@@ -79,6 +78,11 @@ class PagePool:
         self._num_touched += 1
         return self._num_touched - 1
 
+    def copy(self, source: int, target: int) -> None:
+        """The bytes of one page into another."""
+        size = self.page_bytes
+        self._bytes[target * size : (target + 1) * size] = self._bytes[source * size : (source + 1) * size]
+
     def free(self, page: int) -> None:
         """Take a page back, warm."""
         assert self._in_use[page] == 1, f"page {page} is free already"
@@ -104,7 +108,7 @@ class PagePool:
         start = -(-page * self.page_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (page + 1) * self.page_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         if start < end:
-            result = _madvise(self.memory.ctypes.data + start, end - start, mmap.MADV_DONTNEED)
+            result = _madvise(self._address + start, end - start, mmap.MADV_DONTNEED)
             assert result == 0, (page, ctypes.get_errno())
 
     def put_cold(self) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.core import PAGE_TOKENS, Batch, Float32Array
+from unsay.core import PAGE_TOKENS, Float32Array
 from unsay.isa.formats import DType
 from unsay.isa.kv import KvLayout
 from unsay.runtime.arithmetic import Float64Array, exp, f32, fma, sum16
+from unsay.runtime.interpreted import ArrayBatch
 
 PART_TOKENS = 256
 """Keys attended to at a time."""
@@ -39,7 +40,7 @@ class KvRows:
             offsets = [layout.scale_offset(layer, h) for h in heads]
             self.scales = [_view(kv_memory, offset, np.dtype(np.float32), (2, PAGE_TOKENS)) for offset in offsets]
 
-    def append(self, k: Float32Array, v: Float32Array, batch: Batch) -> None:
+    def append(self, k: Float32Array, v: Float32Array, batch: ArrayBatch) -> None:
         """Store k and v [T, K, D] in the rows of their positions, in the format of the pages."""
         pages = batch.page_tables[batch.sequence, batch.positions // PAGE_TOKENS]
         assert (pages >= 0).all(), ("a position without a page", batch.positions, batch.page_tables)

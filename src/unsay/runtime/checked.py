@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32Array, Float32View
 from unsay.errors import InvariantError
 from unsay.isa.formats import QUANT_BLOCK, whole_most
 from unsay.isa.opcodes import NO_REGISTER
 from unsay.isa.program import Instruction
 from unsay.runtime.attention import KvRows
+from unsay.runtime.interpreted import ArrayBatch
 from unsay.runtime.reference import ReferenceExecutor, TensorUnit
 from unsay.runtime.tensors import Tensor
 
@@ -40,7 +41,7 @@ class CheckedTensor(Tensor):
 
     __slots__ = ()
 
-    def write(self, values: Float32Array, batch: Batch) -> None:
+    def write(self, values: Float32Array, batch: ArrayBatch) -> None:
         """As Tensor.write; raises InvariantError."""
         _hold(bool(np.isfinite(values).all()), "a value that is not finite", values)
         Tensor.write(self, values, batch)
@@ -49,7 +50,7 @@ class CheckedTensor(Tensor):
         elif self.dtype.name == "Q16":
             self._check_rows(values, batch)
 
-    def _check_rows(self, values: Float32Array, batch: Batch) -> None:
+    def _check_rows(self, values: Float32Array, batch: ArrayBatch) -> None:
         q, scale = self.whole(batch)
         most = whole_most(self.num_columns)
         _hold(bool((np.abs(q.astype(np.int32)) <= most).all()), f"abs(q) <= {most}", q)
@@ -57,7 +58,7 @@ class CheckedTensor(Tensor):
         error = np.abs(values.astype(np.float64) - q * 2 * half)
         _hold(bool((error <= half * (1 + 2.0**-7) + 2.0**-100).all()), "abs(x - q * scale) <= scale / 2", error)
 
-    def _check_blocks(self, values: Float32Array, batch: Batch) -> None:
+    def _check_blocks(self, values: Float32Array, batch: ArrayBatch) -> None:
         made = self.quantised(batch)
         q, most = made.lo.astype(np.int32), np.full(made.scale.shape, _NARROW)
         if made.hi is not None and made.wide is not None:
@@ -77,7 +78,7 @@ class CheckedUnit(TensorUnit):
     tensor = CheckedTensor
     num_done = 0
 
-    def execute(self, instruction: Instruction, registers: list[int], batch: Batch) -> Float32Array | None:
+    def execute(self, instruction: Instruction, registers: list[int], batch: ArrayBatch) -> Float32Array | None:
         """As TensorUnit.execute; raises InvariantError with the place in the program."""
         name = instruction.row.name
         try:
@@ -97,7 +98,7 @@ class CheckedExecutor(ReferenceExecutor):
 
     unit = CheckedUnit
 
-    def run(self, batch: Batch) -> Float32Array | None:
+    def run(self, batch: Batch) -> list[Float32View] | None:
         """As ReferenceExecutor.run; raises InvariantError, but not of a run whose pages may be given back already."""
         assert isinstance(self._unit, CheckedUnit)
         self._unit.num_done = 0
@@ -109,7 +110,7 @@ class CheckedExecutor(ReferenceExecutor):
             raise
 
 
-def _real(tensor: Tensor, batch: Batch) -> NDArray[np.float64]:
+def _real(tensor: Tensor, batch: ArrayBatch) -> NDArray[np.float64]:
     """What a tensor's rows stand for."""
     if tensor.dtype.name == "F32":
         return tensor.rows(batch).astype(np.float64)
@@ -122,7 +123,7 @@ def _real(tensor: Tensor, batch: Batch) -> NDArray[np.float64]:
     return scaled.reshape(q.shape)
 
 
-def _norm(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch, before: object) -> None:
+def _norm(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch, before: object) -> None:
     out, gamma = unit.operand(op, registers, 0), unit.operand(op, registers, 2)
     most = np.abs(gamma.vector()) * np.sqrt(out.num_columns)
     if op.registers[3] != NO_REGISTER:
@@ -131,7 +132,9 @@ def _norm(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch,
     _hold(bool((np.abs(y) <= most + _slack(y)).all()), "mean(n * n) <= 1", y)
 
 
-def _rope(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch, before: Float32Array | None) -> None:
+def _rope(
+    unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch, before: Float32Array | None
+) -> None:
     assert before is not None
     after = unit.operand(op, registers, 0).rows(batch)
     heads, dim, column = (op.integer(name) for name in ("num_heads", "head_dim", "column"))
@@ -144,7 +147,7 @@ def _rope(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch,
     _hold(bool((np.abs(old - new) <= _slack(old)).all()), "sum(y * y) == sum(x * x)", new)
 
 
-def _attention(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch, before: object) -> None:
+def _attention(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch, before: object) -> None:
     out, num_heads, dim = unit.operand(op, registers, 0), op.integer("num_heads"), op.integer("head_dim")
     y = _real(out, batch)
     y = y.reshape(len(y), num_heads, dim)
@@ -158,7 +161,7 @@ def _attention(unit: TensorUnit, op: Instruction, registers: list[int], batch: B
         _hold(bool(inside.all()), f"min(V) <= y <= max(V) at position {position}", y[token])
 
 
-def _silu_mul(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch, before: object) -> None:
+def _silu_mul(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch, before: object) -> None:
     up = unit.operand(op, registers, 2).rows(batch).astype(np.float64)
     y = _real(unit.operand(op, registers, 0), batch)
     slack = _slack(up) + _slack(y) + np.abs(y).max(initial=0) / 127

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32View
 from unsay.image import ModelSpec
-from unsay.runtime.scan import DefinedScan, Scan
+from unsay.runtime.scan import Scan
 
 
 class Executor(Protocol):
     """Runs the model program of one image over a batch.
 
-    Constructed as Executor(image, kv_memory, num_threads): kv_memory is uint8 [num_pages, page_bytes], C-contiguous,
-    page_bytes == spec.kv_layout.page_bytes.
+    Constructed as Executor(image, kv_memory, num_threads): kv_memory is the bytes [num_pages, page_bytes], in one
+    piece, page_bytes == spec.kv_layout.page_bytes.
 
     Precondition of run: every page_tables entry a token at position p needs (0..p // 16) names a page, and pages of
     positions about to be written are held by that sequence alone. Postcondition: rows of the batch's positions are
@@ -41,8 +41,8 @@ class Executor(Protocol):
         """What looks at the rows of logits."""
         ...
 
-    def run(self, batch: Batch) -> Float32Array | None:
-        """Logits [R, V] float32, a view valid until the next run; None if it was interrupted."""
+    def run(self, batch: Batch) -> list[Float32View] | None:
+        """The R rows of logits [V], valid until the next run; None if it was interrupted."""
         ...
 
     def interrupt(self) -> None:
@@ -56,21 +56,3 @@ class Executor(Protocol):
     def close(self) -> None:
         """End worker threads and unmap memory; idempotent."""
         ...
-
-
-class InterpretedRuns:
-    """The half of an Executor that is about interrupts, for those that compute in the interpreter."""
-
-    scan: Scan = DefinedScan()
-    is_interrupted = False
-
-    def interrupt(self) -> None:
-        """Make the run in progress, or else the next one, return None."""
-        self.is_interrupted = True
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt."""
-        self.is_interrupted = False
-
-    def close(self) -> None:
-        """Nothing to end: memory goes with the object."""

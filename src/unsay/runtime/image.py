@@ -7,9 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unsay.errors import CacheError
 from unsay.image import ImageFiles, Manifest
 from unsay.isa.classes import FAST
@@ -18,12 +15,12 @@ from unsay.isa.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What executors run. weights: PERSISTENT, uint8, read-only; code: the mapped executable; fast: the program of the
-    fast class, None where the image has none."""
+    """What executors run. weights: PERSISTENT, its bytes, read-only; code: the mapped executable; fast: the program
+    of the fast class, None where the image has none."""
 
     manifest: Manifest
     program: Program
-    weights: NDArray[np.uint8]
+    weights: memoryview
     code: mmap.mmap
     fast: Program | None = None
 
@@ -40,7 +37,7 @@ def load_image(files: ImageFiles) -> Image:
         raise CacheError(f"damaged image {files.directory}: {error}; delete it to have it made again") from error
     if len(weights) != manifest.weights_bytes or max(manifest.entry.values(), default=0) >= len(code):
         raise CacheError(f"damaged image {files.directory}: a file has another size; delete it to have it made again")
-    return Image(manifest, program, np.frombuffer(weights, np.uint8), code, fast)
+    return Image(manifest, program, memoryview(weights), code, fast)
 
 
 def _map(path: Path, protection: int) -> mmap.mmap:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.core import PAGE_TOKENS, Batch, Float32Array
+from unsay.core import PAGE_TOKENS, Batch, Float32View
 from unsay.image import ModelSpec
-from unsay.runtime.executor import InterpretedRuns
+from unsay.runtime.interpreted import InterpretedRuns, in_arrays, in_rows
 
 if TYPE_CHECKING:
     from unsay.runtime.image import Image
@@ -34,11 +34,11 @@ def _mix(state: int) -> int:
 class NullExecutor(InterpretedRuns):
     """An Executor (see runtime.executor) that computes nothing."""
 
-    def __init__(self, image: Image, kv_memory: NDArray[np.uint8], num_threads: int = 1) -> None:
+    def __init__(self, image: Image, kv_memory: memoryview, num_threads: int = 1) -> None:
         manifest = image.manifest
         self._spec = manifest.spec
         self._max_tokens = manifest.max_tokens
-        self._slots = kv_memory[:, : PAGE_TOKENS * 8].view(np.uint64)
+        self._slots = np.asarray(kv_memory)[:, : PAGE_TOKENS * 8].view(np.uint64)
         self._salt = np.array([_mix(token_id) | 1 for token_id in range(self._spec.vocab_size)], np.uint64)
 
     @property
@@ -56,15 +56,16 @@ class NullExecutor(InterpretedRuns):
         """Most logit rows (R) one batch may ask for."""
         return 64
 
-    def run(self, batch: Batch) -> Float32Array | None:
-        """Logits [R, V] in [-8, 8); None if interrupted."""
+    def run(self, batch: Batch) -> list[Float32View] | None:
+        """R rows of logits [V] in [-8, 8); None if interrupted."""
         if self.is_interrupted:
             return None
+        tables = in_arrays(batch).page_tables
         for row, position, token_id in zip(batch.sequence, batch.positions, batch.token_ids, strict=True):
-            self._advance(batch.page_tables[row], int(position), int(token_id))
-        states = [self._state(batch.page_tables[batch.sequence[t]], int(batch.positions[t])) for t in batch.logit_rows]
+            self._advance(tables[row], int(position), int(token_id))
+        states = [self._state(tables[batch.sequence[t]], int(batch.positions[t])) for t in batch.logit_rows]
         bits = np.array(states, np.uint64)[:, None] * self._salt
-        return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-20) - np.float32(8)
+        return in_rows((bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-20) - np.float32(8))
 
     def _state(self, pages: NDArray[np.int32], position: int) -> int:
         """Hash of the tokens 0..position; position -1 is the empty prefix."""

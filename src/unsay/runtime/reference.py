@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32Array, Float32View
 from unsay.errors import MachineError
 from unsay.image import ModelSpec
 from unsay.isa.address import address_tag, make_address
@@ -24,7 +24,7 @@ from unsay.isa.program import Instruction
 from unsay.runtime import arithmetic
 from unsay.runtime.arithmetic import f32
 from unsay.runtime.attention import KvRows, attend
-from unsay.runtime.executor import InterpretedRuns
+from unsay.runtime.interpreted import ArrayBatch, InterpretedRuns, in_arrays, in_rows
 from unsay.runtime.tensors import Tensor, embedding, product, tensor_dtype
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class TensorUnit:
     tensor = Tensor
     """What a TENSOR instruction makes."""
 
-    def __init__(self, find: Find, kv_memory: NDArray[np.uint8], layout: KvLayout) -> None:
+    def __init__(self, find: Find, kv_memory: memoryview, layout: KvLayout) -> None:
         self.find = find
-        self.kv_memory = kv_memory
+        self.kv_memory = np.asarray(kv_memory)
         self.layout = layout
         self.tensors: list[Tensor | None] = [None]
         self._tags: dict[Instruction, int] = {}
 
-    def execute(self, instruction: Instruction, registers: list[int], batch: Batch) -> Float32Array | None:
+    def execute(self, instruction: Instruction, registers: list[int], batch: ArrayBatch) -> Float32Array | None:
         """Run one instruction; the logits [R, N] if it is STREAM LOGITS. `registers` is read, and written by TENSOR."""
         handler = HANDLERS.get(instruction.row.name)
         if handler is None:
@@ -84,7 +84,7 @@ class TensorUnit:
         return [self.operand(instruction, registers, place) for place in range(count)]
 
 
-Handler: TypeAlias = Callable[[TensorUnit, Instruction, list[int], Batch], Float32Array | None]
+Handler: TypeAlias = Callable[[TensorUnit, Instruction, list[int], ArrayBatch], "Float32Array | None"]
 
 
 _BLOCKED = QUANTISED_WEIGHTS | QUANTISED_ACTIVATIONS
@@ -111,13 +111,13 @@ def tensor_region(op: Instruction) -> Region:
     return Region(op.flags & 3)
 
 
-def _tensor(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _tensor(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     if op.registers[0] == 0:
         raise MachineError("TENSOR: R0 reads zero and cannot name a tensor")
     registers[op.registers[0]] = make_address(tensor_region(op), op.integer("offset"), unit.tag(op))
 
 
-def _stream(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> Float32Array | None:
+def _stream(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> Float32Array | None:
     channel = op.integer("channel")
     if channel == Channel.LOGITS:
         return unit.operand(op, registers, 1).rows(batch)
@@ -128,7 +128,7 @@ def _stream(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batc
     return None
 
 
-def _norm(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _norm(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, x, gamma = unit.operands(op, registers, 3)
     values = x.rows(batch)
     if op.has("ROWS"):
@@ -145,7 +145,7 @@ def _norm(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch)
     out.write(result, batch)
 
 
-def _matmul(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _matmul(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, x, weight = unit.operands(op, registers, 3)
     result = product(x, weight, batch)[:, : out.num_columns]
     if op.registers[3] != NO_REGISTER:
@@ -154,7 +154,7 @@ def _matmul(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batc
     out.write(out.rows(batch) + result if op.has("ACCUMULATE") else result, batch)
 
 
-def _qkv(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _qkv(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, x, weight, table = unit.operands(op, registers, 4)
     num_heads, num_kv_heads, head_dim = (op.integer(name) for name in ("num_heads", "num_kv_heads", "head_dim"))
     width = (num_heads + 2 * num_kv_heads) * head_dim
@@ -165,14 +165,16 @@ def _qkv(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) 
     out.write(result, batch)
 
 
-def _rope(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _rope(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     x, table = unit.operand(op, registers, 0), unit.operand(op, registers, 2)
     values = x.rows(batch).copy()
     _rotate_heads(values, op.integer("column"), op.integer("num_heads"), op.integer("head_dim"), table, batch)
     x.write(values, batch)
 
 
-def _rotate_heads(x: Float32Array, column: int, num_heads: int, head_dim: int, table: Tensor, batch: Batch) -> None:
+def _rotate_heads(
+    x: Float32Array, column: int, num_heads: int, head_dim: int, table: Tensor, batch: ArrayBatch
+) -> None:
     """N8, in place: heads of x [T, ...] from `column` on, by the table [context][D/2] of (cos, sin)."""
     angles = table.vector().reshape(-1, 1, head_dim // 2, 2)[batch.positions]
     heads = x[:, column : column + num_heads * head_dim].reshape(len(x), num_heads, head_dim)
@@ -180,7 +182,7 @@ def _rotate_heads(x: Float32Array, column: int, num_heads: int, head_dim: int, t
     x[:, column : column + num_heads * head_dim] = turned.reshape(len(x), -1)
 
 
-def _attn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _attn(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, q, k, v = unit.operands(op, registers, 4)
     num_heads, num_kv_heads, head_dim = (op.integer(name) for name in ("num_heads", "num_kv_heads", "head_dim"))
     layout = unit.layout
@@ -199,13 +201,13 @@ def _attn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch)
     out.write(result.reshape(len(queries), -1), batch)
 
 
-def _heads(x: Tensor, column: int, num_heads: int, head_dim: int, batch: Batch) -> Float32Array:
+def _heads(x: Tensor, column: int, num_heads: int, head_dim: int, batch: ArrayBatch) -> Float32Array:
     """[T, heads, D] of the columns from `column` on."""
     rows = x.rows(batch)[:, column : column + num_heads * head_dim]
     return rows.reshape(len(rows), num_heads, head_dim)
 
 
-def _ffn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _ffn(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, x, gate_up, down = unit.operands(op, registers, 4)
     size = op.integer("ffn_size")
     both = product(x, gate_up, batch).reshape(-1, size // ROW_GROUP, 2, ROW_GROUP)
@@ -216,17 +218,17 @@ def _ffn(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) 
     out.write(out.rows(batch) + product(hidden, down, batch)[:, : out.num_columns], batch)
 
 
-def _quant(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _quant(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, x = unit.operands(op, registers, 2)
     out.write(x.rows(batch), batch)
 
 
-def _silu_mul(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _silu_mul(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, gate, up = unit.operands(op, registers, 3)
     out.write(arithmetic.silu_mul(gate.rows(batch), up.rows(batch)), batch)
 
 
-def _add(unit: TensorUnit, op: Instruction, registers: list[int], batch: Batch) -> None:
+def _add(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBatch) -> None:
     out, a, b = unit.operands(op, registers, 3)
     out.write(a.rows(batch) + b.rows(batch), batch)
 
@@ -252,13 +254,13 @@ class ReferenceExecutor(InterpretedRuns):
     unit = TensorUnit
     """What executes an instruction."""
 
-    def __init__(self, image: Image, kv_memory: NDArray[np.uint8], num_threads: int = 1) -> None:
+    def __init__(self, image: Image, kv_memory: memoryview, num_threads: int = 1) -> None:
         self._manifest = image.manifest
         self._programs = (image.program, image.fast)
         self._memory = {
             Region.GLOBAL: np.zeros(self._manifest.arena_bytes, np.uint8),
             Region.TEMPORAL: np.zeros(self.max_rows * padded_rows(self.spec.vocab_size) * 4, np.uint8),
-            Region.PERSISTENT: image.weights,
+            Region.PERSISTENT: np.frombuffer(image.weights, np.uint8),
         }
         self._unit = self.unit(self._find, kv_memory, self.spec.kv_layout)
 
@@ -278,9 +280,9 @@ class ReferenceExecutor(InterpretedRuns):
         tensors = (op for op in self._programs[0] if op.row.name == "TENSOR" and op.has("DIM_ROWS"))
         return min((op.integer("dim0") for op in tensors), default=self.max_tokens)
 
-    def run(self, batch: Batch) -> Float32Array | None:
-        """Logits [R, V]; None if interrupted, seen between instructions."""
-        registers = [0] * NUM_REGISTERS
+    def run(self, batch: Batch) -> list[Float32View] | None:
+        """R rows of logits [V]; None if interrupted, seen between instructions."""
+        arrays, registers = in_arrays(batch), [0] * NUM_REGISTERS
         logits = None
         program = self._programs[batch.is_fast]
         assert program is not None, "the image has no program for the fast class"
@@ -289,10 +291,10 @@ class ReferenceExecutor(InterpretedRuns):
                 return None
             if instruction.row.name == "HALT":
                 break
-            result = self._unit.execute(instruction, registers, batch)
+            result = self._unit.execute(instruction, registers, arrays)
             logits = logits if result is None else result
         assert logits is not None, "the program of a model ends with STREAM LOGITS"
-        return logits[:, : self.spec.vocab_size]
+        return in_rows(logits[:, : self.spec.vocab_size])
 
     def _find(self, region: Region, offset: int) -> NDArray[np.uint8]:
         memory = self._memory.get(region)

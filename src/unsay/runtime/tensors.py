@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Float32Array
 from unsay.errors import MachineError
 from unsay.isa.formats import (
     FLOAT_WEIGHTS,
@@ -27,6 +27,7 @@ from unsay.isa.formats import (
 )
 from unsay.isa.opcodes import Dim0
 from unsay.runtime.arithmetic import expand, fma, quantise, quantise_rows, quantise_wide
+from unsay.runtime.interpreted import ArrayBatch
 
 _CHUNK_ELEMENTS = 8192
 """Elements of an output worked on at a time: stays in a core's cache, and a product with 32 columns is just below the
@@ -60,7 +61,7 @@ class Tensor:
         """Elements of a row: the product of all dims but the first."""
         return math.prod(self.dims[1:])
 
-    def num_rows(self, batch: Batch) -> int:
+    def num_rows(self, batch: ArrayBatch) -> int:
         """Rows in use in this step; MachineError when there are more than the tensor has room for."""
         used = {Dim0.FIXED: self.dims[0], Dim0.TOKENS: len(batch.token_ids), Dim0.ROWS: len(batch.logit_rows)}
         if used[self.extent] > self.dims[0]:
@@ -78,11 +79,11 @@ class Tensor:
         self._want(DType.F32)
         return self.bytes(self.dims[0] * self.num_columns * 4).view(np.float32)
 
-    def rows(self, batch: Batch) -> Float32Array:
+    def rows(self, batch: ArrayBatch) -> Float32Array:
         """f32 [rows in use, columns]."""
         return self.vector().reshape(self.dims[0], self.num_columns)[: self.num_rows(batch)]
 
-    def quantised(self, batch: Batch) -> QuantisedRows:
+    def quantised(self, batch: ArrayBatch) -> QuantisedRows:
         """The arrays of a Q8A or Q8W tensor, rows in use only."""
         self._want(DType.Q8A, DType.Q8W)
         capacity, num_columns, used = self.dims[0], self.num_columns, self.num_rows(batch)
@@ -99,7 +100,7 @@ class Tensor:
             wide.view(np.int32) if is_wide else None,
         )
 
-    def whole(self, batch: Batch) -> tuple[NDArray[np.int16], Float32Array]:
+    def whole(self, batch: ArrayBatch) -> tuple[NDArray[np.int16], Float32Array]:
         """The arrays of a Q16 tensor, rows in use only: q int16 [T, K], scale f32 [T]."""
         self._want(DType.Q16)
         capacity, num_columns, used = self.dims[0], self.num_columns, self.num_rows(batch)
@@ -107,7 +108,7 @@ class Tensor:
         q, scale = np.split(raw, [capacity * num_columns * 2])
         return q.view(np.int16).reshape(capacity, num_columns)[:used], scale.view(np.float32)[:used]
 
-    def write(self, values: Float32Array, batch: Batch) -> None:
+    def write(self, values: Float32Array, batch: ArrayBatch) -> None:
         """Set the rows in use to `values` [rows, columns]; quantised when it is Q8A (N3), Q8W (N3w) or Q16 (N14)."""
         if not self.memory.flags.writeable:
             raise MachineError("the output tensor lies in memory that cannot be written")
@@ -221,7 +222,7 @@ def embedding(weight: Tensor, token_ids: NDArray[np.int32]) -> Float32Array:
     return np.ascontiguousarray(_as_floats(weight, groups)[:, columns].T)
 
 
-def product(x: Tensor, weight: Tensor, batch: Batch) -> Float32Array:
+def product(x: Tensor, weight: Tensor, batch: ArrayBatch) -> Float32Array:
     """N4, N5, N15: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero."""
     if x.num_columns != weight.num_columns:
         raise MachineError(f"x has {x.num_columns} columns, the weight matrix {weight.num_columns}")

@@ -12,9 +12,8 @@ import threading
 from contextlib import suppress
 from functools import partial
 
-import numpy as np
-
 from unsay.isa.abi import PoolState, StepArgs
+from unsay.runtime.buffers import address_of, anonymous
 
 _VOID_POOL_INDEX = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
 _INT_POOL_ARGS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -33,12 +32,11 @@ class WorkerPool:
         assert num_threads >= 1, num_threads
         self.num_threads = num_threads
         self._code = code
-        base = _address(code)
+        base = address_of(code)
         self._worker = _VOID_POOL_INDEX(base + entry["worker"])
         self._run = _INT_POOL_ARGS(base + entry["run"])
         self._close = _VOID_POOL(base + entry["close"])
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._state = PoolState.from_buffer(self._memory)
+        self._state = PoolState.from_buffer(anonymous(mmap.PAGESIZE))
         self._state_address = ctypes.addressof(self._state)
         self.interrupt = partial(setattr, self._state, "interrupt", 1)
         self.clear_interrupt = partial(setattr, self._state, "interrupt", 0)
@@ -77,8 +75,3 @@ class WorkerPool:
         ]
         for thread in self._threads:
             thread.start()
-
-
-def _address(memory: mmap.mmap) -> int:
-    """Where a mapping lies; ctypes refuses read-only buffers, NumPy does not."""
-    return int(np.frombuffer(memory, np.uint8).ctypes.data)

@@ -14,7 +14,7 @@ from typing import Any
 
 from unsay.core import Float32Array, SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
-from unsay.engine.sampler import changed, validate
+from unsay.engine.params import changed, validate
 from unsay.errors import ContextFullError, RequestError
 from unsay.session.correction import Correction, Corrections
 from unsay.session.history import Entry, History, Node, Place

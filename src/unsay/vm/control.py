@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+
 from unsay.errors import ContextFullError, MachineError
 from unsay.isa.opcodes import NO_REGISTER, Channel, Peripheral
 from unsay.isa.program import Instruction
+from unsay.runtime.interpreted import in_views
 from unsay.vm.execution import Emitted, Execution, Task, open_batch
 
 Handler: TypeAlias = Callable[[Execution, Task, Instruction], None]
@@ -26,13 +29,13 @@ def _step(execution: Execution, task: Task, op: Instruction) -> None:
     while context.pending:
         num_tokens = min(len(context.pending), execution.executor.max_tokens)
         batch = open_batch(context, num_tokens, wants_logits=num_tokens == len(context.pending))
-        logits = execution.executor.run(batch)
+        logits = execution.executor.run(in_views(batch))
         if logits is None:
             execution.interrupted = task.turn_is_over = True
             return
         context.commit(num_tokens)
-        if len(logits):
-            task.set(op.registers[0], execution.keep_logits(task, logits))
+        if logits:
+            task.set(op.registers[0], execution.keep_logits(task, np.stack(logits)))
 
 
 def _stream(execution: Execution, task: Task, op: Instruction) -> None:

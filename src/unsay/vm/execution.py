@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Float32Array
 from unsay.errors import MachineError
 from unsay.isa.opcodes import NO_REGISTER
 from unsay.isa.program import Program
 from unsay.runtime.executor import Executor
+from unsay.runtime.interpreted import ArrayBatch
 from unsay.runtime.reference import TensorUnit
 from unsay.vm.context import Context
 from unsay.vm.memory import Memory
@@ -53,7 +54,7 @@ class Task:
     id: int
     context: Context
     logits: Float32Array | None = None
-    batch: Batch | None = None
+    batch: ArrayBatch | None = None
     is_halted: bool = False
     turn_is_over: bool = False
     num_idle: int = 0
@@ -107,14 +108,14 @@ class Execution:
         return self.memory.write_logits(logits[-1:])
 
 
-def open_batch(context: Context, num_tokens: int, *, wants_logits: bool = True) -> Batch:
+def open_batch(context: Context, num_tokens: int, *, wants_logits: bool = True) -> ArrayBatch:
     """Reserve rows for the first `num_tokens` pending tokens, as a batch of their own."""
     context.branch.reserve(num_tokens)
     start = context.branch.length
-    return Batch(
+    return ArrayBatch(
         token_ids=np.array(context.pending[:num_tokens], np.int32),
         positions=np.arange(start, start + num_tokens, dtype=np.int32),
         sequence=np.zeros(num_tokens, np.int32),
-        page_tables=np.ascontiguousarray(context.branch.page_table()[None]),
+        page_tables=np.asarray(context.branch.page_table())[None],
         logit_rows=np.arange(num_tokens, dtype=np.int32)[-1 if wants_logits else num_tokens :],
     )

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32Array, Float32View
 from unsay.runtime.executor import Executor
 from unsay.vm.context import Context
 
@@ -31,14 +28,14 @@ def greedy(logits: Float32Array, context: Context) -> int:
 
 
 class Machine:
-    """Runs programs. weights: PERSISTENT memory for programs that name weights themselves; uint8, may be empty."""
+    """Runs programs. weights: PERSISTENT memory for programs that name weights themselves; may be empty."""
 
-    def __init__(self, executor: Executor, weights: NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, executor: Executor, weights: memoryview | None = None) -> None:
         self.executor = executor
-        self._weights = np.empty(0, np.uint8) if weights is None else weights
+        self._weights = memoryview(b"") if weights is None else weights
 
-    def run(self, batch: Batch) -> Float32Array | None:
-        """Run the linked model over a batch: logits [R, V], valid until the next run; None if interrupted or empty."""
+    def run(self, batch: Batch) -> list[Float32View] | None:
+        """Run the linked model over a batch: its R rows of logits, as the executor's; None also if it is empty."""
         return self.executor.run(batch) if len(batch.token_ids) else None
 
     def execute(

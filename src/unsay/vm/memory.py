@@ -28,13 +28,13 @@ RING_BYTES = 1 << 20
 RECORDS_OFFSET = 2**63
 
 Bytes = NDArray[np.uint8]
-_NOTHING: Bytes = np.empty(0, np.uint8)
+_NOTHING = memoryview(b"")
 
 
 class Memory:
-    """The memory of one running program. weights, kv_pages: uint8, empty where there is no model."""
+    """The memory of one running program. weights, kv_pages: empty where there is no model."""
 
-    def __init__(self, program: Program, weights: Bytes = _NOTHING, kv_pages: Bytes = _NOTHING) -> None:
+    def __init__(self, program: Program, weights: memoryview = _NOTHING, kv_pages: memoryview = _NOTHING) -> None:
         code = b"".join(instruction.encode() for instruction in program)
         self._scratch = _anonymous(SCRATCH_BYTES)
         self._logits = _anonymous(LOGITS_BYTES)
@@ -43,7 +43,7 @@ class Memory:
             Region.GLOBAL: [(0, self._scratch), (PROGRAM_OFFSET, np.frombuffer(code + program.data, np.uint8))],
             Region.TEMPORAL: [(0, self._logits)],
             Region.PERSISTENT: [(0, _read_only(weights))],
-            Region.KV_CACHE: [(0, _read_only(kv_pages.reshape(-1)))],
+            Region.KV_CACHE: [(0, _read_only(kv_pages))],
         }
         self._live: set[int] = set()
         self._next = RECORDS_OFFSET
@@ -102,7 +102,5 @@ def _anonymous(num_bytes: int) -> Bytes:
     return np.frombuffer(mmap.mmap(-1, num_bytes), np.uint8)
 
 
-def _read_only(array: Bytes) -> Bytes:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def _read_only(memory: memoryview) -> Bytes:
+    return np.frombuffer(memoryview(memory).toreadonly(), np.uint8)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unsay.core import Batch, Float32Array
+from unsay.core import Batch, Float32View
 from unsay.errors import MachineError
 from unsay.image import ModelSpec
-from unsay.runtime.executor import InterpretedRuns
+from unsay.runtime.interpreted import InterpretedRuns
 
 _SPEC = ModelSpec(
     name="none", architecture="none", num_layers=1, embedding_size=0, num_heads=1, num_kv_heads=1, head_dim=16,
@@ -20,6 +20,6 @@ class UnlinkedExecutor(InterpretedRuns):
     max_tokens = 512
     max_rows = 64
 
-    def run(self, batch: Batch) -> Float32Array | None:
+    def run(self, batch: Batch) -> list[Float32View] | None:
         """Refuse."""
         raise MachineError("STEP runs the linked model and there is none: name one with --model, or .model in the text")
