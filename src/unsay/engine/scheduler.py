@@ -16,6 +16,7 @@ import math
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from unsay.core import Batch, Int32View, Lane, TokenEvent
@@ -71,11 +72,10 @@ class Scheduler:
             self.requests.append(request)
 
     def remove(self, request: Request) -> bool:
-        """Take it out, and say whether the step in flight computes for it; nothing happens if it is out already."""
-        with self.lock:
-            if request in self.requests:
-                self.requests.remove(request)
-            return request in self.in_flight
+        """Take it out if it is not yet, and say whether the step in flight computes for it. The lock is held."""
+        if request in self.requests:
+            self.requests.remove(request)
+        return request in self.in_flight
 
     def next_batch(self) -> Batch:
         """Choose who takes part in the next step, reserve the pages and write it down; empty if nobody waits.
@@ -83,11 +83,16 @@ class Scheduler:
         A request for which no pages are left ends with OutOfPagesError; the others go on.
         """
         guesses = self._guesses()
+        lanes: list[Lane] = []
         with self.lock:
-            reserved = [(request, self._reserve(request, share)) for request, share in self._candidates(guesses)]
-            self.in_flight = {request: share for request, share in reserved if share is not None}
-            lanes = [request.lanes(share.guesses) for request, share in self.in_flight.items() if share.num_rows]
-            batch = make_batch([*self.in_flight.values()], list(itertools.chain.from_iterable(lanes)))
+            self.in_flight = {}
+            for request, wanted in self._candidates(guesses):
+                share = self._reserve(request, wanted)
+                if share is not None:
+                    self.in_flight[request] = share
+                    if share.num_rows:
+                        lanes += request.lanes(share.guesses)
+            batch = make_batch([*self.in_flight.values()], lanes)
         with self.door:
             return batch
 
@@ -147,13 +152,14 @@ class Scheduler:
 
     def _candidates(self, guessed: Mapping[Request, list[int]]) -> list[tuple[Request, Share]]:
         runnable = [request for request in self.requests if request.is_runnable]
-        lanes = sorted((r for r in runnable if len(r.context.pending) == 1), key=lambda request: request.last_turn)
+        lanes = [request for request in runnable if len(request.context.pending) == 1]
+        lanes.sort(key=attrgetter("last_turn"))
         prompts = [request for request in runnable if len(request.context.pending) > 1]
         wants_fast = self._choose_class(runnable)
         room, room_for_rows = self.max_tokens, self.max_rows
         chosen: list[tuple[Request, Share]] = []
         for request in [*lanes, *prompts]:
-            if _is_fast(request) is not wants_fast:
+            if is_fast(request.context.pending[0]) is not wants_fast:
                 continue
             num_tokens = num_of_one_class(request.context.pending, room)
             if num_tokens == 0 or room_for_rows == 0:
@@ -168,7 +174,7 @@ class Scheduler:
 
     def _choose_class(self, runnable: Sequence[Request]) -> bool:
         """Whether the next step is of the fast class: the classes wanted take turns."""
-        wanted = {_is_fast(request) for request in runnable}
+        wanted = {is_fast(request.context.pending[0]) for request in runnable}
         self._was_fast = True in wanted and not (self._was_fast and False in wanted)
         return self._was_fast
 
@@ -189,10 +195,6 @@ class Scheduler:
         self.remove(request)
 
 
-def _is_fast(request: Request) -> bool:
-    return is_fast(request.context.pending[0])
-
-
 def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
     """The shares, whose rows are reserved and whose tokens are of one class, as one batch."""
     keys: list[int] = []
@@ -204,10 +206,11 @@ def make_batch(shares: Sequence[Share], lanes: Sequence[Lane] = ()) -> Batch:
         positions.extend(range(start, start + count))
         sequence.extend([row] * count)
         logit_rows.extend(range(len(keys) - share.num_rows, len(keys)))
-    wants_fast = any(map(is_fast, keys))
-    assert all(map(is_fast, keys)) is wants_fast or not keys, "a step is of one class"
+    wants_fast = is_fast(max(keys, default=0))
+    assert is_fast(min(keys, default=0)) is wants_fast, "a step is of one class"
     tables = _side_by_side([share.context.branch.page_table() for share in shares])
-    ids, places, of, rows = map(memoryview, (array("i", ids_of(keys)), positions, sequence, logit_rows))
+    token_ids = array("i", ids_of(keys) if wants_fast else keys)
+    ids, places, of, rows = map(memoryview, (token_ids, positions, sequence, logit_rows))
     return Batch(ids, places, of, tables, rows, tuple(lanes), wants_fast)
 
 

@@ -29,6 +29,10 @@ LIVE, PARKED, DROPPED, RELEASED = State
 """By name: Python 3.11 takes 0.2 us to find `State.LIVE`, and a rollback would do so three times."""
 
 
+_NOWHERE = Node(("", b""), NO_PAGE)
+"""The tip of a branch that is being made."""
+
+
 class Branch:
     """A sequence of tokens whose keys and values are in the tree. Made by `KvTree.root`, `match` and `fork`.
 
@@ -51,7 +55,7 @@ class Branch:
         self.lost_ids: tuple[int, ...] = ()
         self._table: array[int] | None = None
         self._table_is_shared = False
-        self.tip, self.length = Node(tip.origin, NO_PAGE), 0
+        self.tip, self.length = _NOWHERE, 0
         tree.branches.add(self)
         tip.refs += 1
         self.tip, self.length, self.state = tip, length, LIVE
@@ -115,9 +119,11 @@ class Branch:
             self._close_reservation()
             in_tip = self.length % PAGE_TOKENS != 0 and num_tokens > 0
             is_copying = in_tip and self.tip.refs > 1
-            tree.make_room(num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying)
+            count = num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying
+            if count:
+                tree.make_room(count)
             tree.num_begun += 1
-            pages = tree.take_pages(num_pages(self.length + num_tokens) - num_pages(self.length) + is_copying)
+            pages = tree.take_pages(count) if count else []
             if is_copying:
                 tree.pool.copy(self.tip.page, pages[0])
             elif in_tip:
@@ -133,7 +139,7 @@ class Branch:
         pending: a list that begins with the tokens, which leave it together with their coming in here.
         """
         assert len(token_ids) <= self.num_reserved, (len(token_ids), self.num_reserved)
-        ids = tuple(int(token_id) for token_id in token_ids)
+        ids = tuple(map(int, token_ids))
         pending, tree = list(ids) if pending is None else pending, self.tree
         with tree.lock:
             tree.num_begun += 1

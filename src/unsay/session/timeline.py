@@ -155,7 +155,7 @@ class Timeline:
         """The answer was stopped; one that had ended keeps its reason. Who waits for a stop waits for this too."""
         place = self.place
         if place.finish is None:
-            self.place = tuple.__new__(Place, (place.length, place.answer_start, place.has_turns, "interrupt", ()))
+            self.place = tuple.__new__(Place, (*place[:3], "interrupt", ()))
         if self._journal is not None:
             self.log_answer(Verb.INTERRUPT)
 
