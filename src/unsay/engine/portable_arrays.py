@@ -15,7 +15,7 @@ _LOG2_E = 1.44269504088896338700
 _MANTISSA_BITS = 52
 _EXPONENT_BIAS = 1023
 
-_COEFFICIENTS = (
+COEFFICIENTS = (
     1.66666666666666019037e-01,
     -2.77777777770155933842e-03,
     6.61375632143793436117e-05,
@@ -49,8 +49,8 @@ def running_sum(x: Float64Array) -> Float64Array:
 
 def _series(x: Float64Array) -> Float64Array:
     """c0 + x (c1 + x (c2 + ...))."""
-    value = np.full_like(x, _COEFFICIENTS[-1])
-    for coefficient in _COEFFICIENTS[-2::-1]:
+    value = np.full_like(x, COEFFICIENTS[-1])
+    for coefficient in COEFFICIENTS[-2::-1]:
         value = coefficient + x * value
     return value
 

@@ -15,7 +15,7 @@ LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 _SQRT_HALF = 0.70710678118654752440
 
-_COEFFICIENTS = (
+COEFFICIENTS = (
     6.666666666666735130e-01,
     3.999999999940941908e-01,
     2.857142874366239149e-01,
@@ -36,8 +36,8 @@ def log(x: float) -> float:
     f, k = mantissa - 1.0, float(exponent)
     s = f / (2.0 + f)
     square = s * s
-    series = _COEFFICIENTS[-1]
-    for coefficient in _COEFFICIENTS[-2::-1]:
+    series = COEFFICIENTS[-1]
+    for coefficient in COEFFICIENTS[-2::-1]:
         series = coefficient + square * series
     remainder = square * series
     half = 0.5 * f * f
