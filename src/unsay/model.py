@@ -215,11 +215,18 @@ class Model:
         return Session(self.engine, self.tokenizer, turns, timeline, merged)
 
     def restore(self, log: SessionLog, session: str) -> Session:
-        """A conversation as its log left it, with its history; `SessionLog.sessions()` names them."""
+        """A conversation as its log left it, with its history; `SessionLog.sessions()` names them.
+
+        It goes on in the class of arithmetic it began in: one of exact prompts stays exact in any model, one of fast
+        prompts needs a model that was loaded with prefill="fast" (RequestError).
+        """
         self._check_open()
         saved = load_session(log, session)
         if saved.is_fast and not self._is_fast:
-            raise RequestError("this session's prompts are of the fast class: load the model with prefill='fast'")
+            raise RequestError(
+                f"the prompts of session {session!r} are of the fast class, this model computes exactly: load it with "
+                "prefill='fast'"
+            )
         turns = Turns(self._template, self.tokenizer, saved.system)
         return Session(self.engine, self.tokenizer, turns, Timeline.restored(self.tree, saved), saved.params)
 

@@ -17,6 +17,7 @@ from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
 from unsay.core import PAGE_TOKENS, Batch
 from unsay.image import ModelSpec
+from unsay.isa.classes import EXACT, FAST
 from unsay.isa.formats import padded_rows
 from unsay.isa.scan import RowDraw, RowSeen, seen_bytes
 from unsay.isa.targets import Target
@@ -56,11 +57,15 @@ class Case:
         assert [Glance(*(getattr(row, name) for name in Glance._fields)) for row in noted] == self.glances
 
 
-def make_case(model: Path, *, decode: bool = False, kv: str = "auto") -> Case:
-    """The model, two sequences, and what the reference makes of them: their prompts, or a token each after many."""
-    image = load_image(compile_model(model, target="avx2", kv=kv))
+def make_case(model: Path, *, decode: bool = False, kv: str = "auto", prefill: str = EXACT) -> Case:
+    """The model, two sequences, and what the reference makes of them: their prompts, or a token each after many.
+
+    prefill: the class of the tokens, in an image that has a step of it.
+    """
+    image = load_image(compile_model(model, target="avx2", kv=kv, prefill=prefill))
     spec = image.manifest.spec
     batch = _decode(spec.vocab_size) if decode else _prompts(spec.vocab_size)
+    batch = batch._replace(is_fast=prefill == FAST)
     before = _pages(batch.page_tables.max() + 1, spec) if decode else np.zeros((4, spec.kv_layout.page_bytes), np.uint8)
     after = before.copy()
     logits = run(ReferenceExecutor(image, after, 1), batch)
@@ -90,6 +95,7 @@ def make_case(model: Path, *, decode: bool = False, kv: str = "auto") -> Case:
         "page_stride": batch.page_tables.shape[1],
         "num_threads": 1,
         "num_seen": len(logits),
+        "is_fast": int(batch.is_fast),
     }
     return Case(image, arrays, counts, np.ascontiguousarray(logits), after, glances)
 

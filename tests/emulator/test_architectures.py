@@ -8,6 +8,7 @@ import pytest
 
 from tests.emulator import node, qemu
 from tests.emulator.case import make_case
+from unsay.isa.classes import FAST
 from unsay.isa.targets import find_target
 
 
@@ -42,6 +43,23 @@ def test_so_does_aarch64_with_int8_pages(
     code = prompts.code(find_target(target))
     for case in (prompts, decode):
         case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
+
+
+@pytest.mark.parametrize("target", ["aarch64-dotprod", "aarch64-i8mm"])
+def test_so_does_aarch64_in_the_fast_class(
+    target: str, tiny_paths: dict[str, Path], start: tuple[bytes, int], tmp_path: Path
+) -> None:
+    prompts, decode = (make_case(tiny_paths["llama-q4_1"], decode=many, prefill=FAST) for many in (False, True))
+    code = prompts.code(find_target(target))
+    for case in (prompts, decode):
+        case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
+
+
+def test_so_does_webassembly_in_the_fast_class(tiny_paths: dict[str, Path], tmp_path: Path) -> None:
+    prompts, decode = (make_case(tiny_paths["llama-q4_1"], decode=many, prefill=FAST) for many in (False, True))
+    code = prompts.code(find_target("wasm32-simd128"))
+    for case in (prompts, decode):
+        case.assert_equal(*node.run_step(node.find_node(), code, case.arrays, case.counts, tmp_path))
 
 
 def test_so_does_webassembly_with_int8_pages(tiny_paths: dict[str, Path], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.emulator.bochs import find_bochs, run_step
 from tests.emulator.case import make_case
 from unsay.compiler.codegen import translate
+from unsay.isa.classes import FAST
 from unsay.isa.targets import find_target
 
 _ON_EMULATOR = {
@@ -45,6 +46,16 @@ def test_target_gives_the_bits_of_the_reference(
     target: str, variant: str, tiny_paths: dict[str, Path], bochs: Path, rom: bytes, tmp_path: Path
 ) -> None:
     case = make_case(tiny_paths[variant])
+    code = case.code(_ON_EMULATOR[target])
+    case.assert_equal(*run_step(bochs, rom, code.blob, code.entry["step"], case.arrays, case.counts, tmp_path))
+
+
+@pytest.mark.parametrize("variant", ["llama-q4_1", "llama-q8_0-d64"])
+@pytest.mark.parametrize("target", sorted(_ON_EMULATOR))
+def test_so_it_does_in_the_fast_class(
+    target: str, variant: str, tiny_paths: dict[str, Path], bochs: Path, rom: bytes, tmp_path: Path
+) -> None:
+    case = make_case(tiny_paths[variant], prefill=FAST)
     code = case.code(_ON_EMULATOR[target])
     case.assert_equal(*run_step(bochs, rom, code.blob, code.entry["step"], case.arrays, case.counts, tmp_path))
 

@@ -21,10 +21,10 @@ class Bench:
         self.scheduler = Scheduler(max_tokens, max_rows, context_length=64)
         self.contexts: list[Context] = []
 
-    def request(self, ids: list[int], **params: object) -> Request:
+    def request(self, ids: list[int], is_fast: bool = False, **params: object) -> Request:
         context = Context(self.model.tree.root())
         self.contexts.append(context)
-        context.append(ids)
+        context.append(ids, is_fast)
         chosen = SamplingParams(**params)  # type: ignore[arg-type]
         request = Request(context, chosen, list(ids), len(ids), frozenset({2}), chosen.max_tokens)
         self.scheduler.add(request)
@@ -62,6 +62,33 @@ def test_lanes_come_before_prompts_and_prompts_in_order_of_arrival(bench: Bench)
     bench.step()
     first, second = bench.request(list(range(10, 15))), bench.request(list(range(10, 15)))
     assert bench.step() == [(lane.id, 1), (first.id, 5), (second.id, 2)]
+
+
+def test_a_step_is_of_one_class_and_the_classes_take_turns(bench: Bench) -> None:
+    lane = bench.request([10])
+    bench.step()
+    prompt = bench.request(list(range(10, 30)), is_fast=True)
+    late = bench.request(list(range(10, 13)))
+    steps = []
+    for _ in range(6):
+        steps.append(sorted(bench.step()))
+        for request in (lane, prompt, late):
+            request.events.clear()
+    answers = [(lane.id, 1), (late.id, 1)]
+    assert steps == [
+        [(prompt.id, 8)], [(lane.id, 1), (late.id, 3)], [(prompt.id, 8)], answers, [(prompt.id, 4)],
+        sorted([*answers, (prompt.id, 1)]),
+    ]  # fmt: skip
+
+
+def test_a_prompt_is_cut_where_its_class_changes(bench: Bench) -> None:
+    request = bench.request([10, 11, 12], is_fast=True)
+    request.context.append([13, 14])
+    for is_fast, done in ((True, 3), (False, 2)):
+        batch = bench.scheduler.next_batch()
+        assert (batch.is_fast, batch.token_ids.tolist()) == (is_fast, [10, 11, 12][:done] if is_fast else [13, 14])
+        bench.scheduler.commit(batch, [Choice(7, -1.0)] * len(batch.lanes))
+    assert [event.token_id for event in request.events] == [7]
 
 
 def test_more_lanes_than_rows_take_turns(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Prompts in the fast class: equal tokens of equal classes have equal bits, and no class is taken for another."""
+"""Tokens of the fast class: equal tokens of equal classes have equal bits, and no class is taken for another."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis.stateful import invariant, run_state_machine_as_test
 
 import unsay
 from tests.exactness.runs import Outcome, run_alone, run_together
 from tests.exactness.test_company import BATCH_SIZES, CHUNKS, NUM_THREADS, load, make_sequences, runnable_targets
-from tests.exactness.test_paths import COMMON, PARAMS, assert_exact, squeeze
-from tests.session.test_session_machine import CONTEXT_LENGTH, Verbs
-from tests.tiny import write_tiny_gguf
-from unsay import Model, Session
+from unsay.compiler.compile import compile_model
 from unsay.core import SamplingParams
 from unsay.errors import RequestError, UnsupportedError
-from unsay.isa.classes import FAST, is_fast, keys_of
-from unsay.session.log import SessionLog
+from unsay.isa.classes import FAST, keys_of
+from unsay.isa.kv import KV_FORMATS
 
 
 def in_turns(ids: list[int]) -> list[int]:
@@ -85,117 +80,32 @@ def test_a_prefix_in_another_class_is_never_matched(tiny_path: Path) -> None:
         list(stream)
 
 
-def fresh(model: Model, chat: Session) -> Outcome:
-    """A run of the same tokens in the same classes, which shares nothing."""
-    return run_alone(model, chat._timeline.context.keys())
+@pytest.mark.parametrize("kv", KV_FORMATS)
+def test_so_it_is_with_every_format_of_pages(tiny_paths: dict[str, Path], kv: str) -> None:
+    path, keys = tiny_paths["llama-q8_0-d64"], in_turns(np.random.default_rng(5).integers(0, 290, 530).tolist())
+    with load(path, kv=kv, prefill=FAST, num_threads=1) as one, load(path, kv=kv, prefill=FAST, num_threads=2) as two:
+        whole = run_alone(one, keys)
+        for chunk in (1, 100):
+            run_alone(two, keys, chunk).assert_equals(whole, f"chunks of {chunk}, two threads")
+        run_together(two, [keys, keys[3:200]], 64)[0].assert_equals(whole, "company")
+        start = run_alone(one, keys[:300])
+    with load(path, kv=kv, prefill=FAST, executor="reference") as slow:
+        run_alone(slow, keys[:300]).assert_equals(start, "the definition")
 
 
-class FastVerbs(Verbs):
-    """Verbs with prompts in the fast class; after each, the bytes of every session."""
-
-    executor = "fast"
-
-    @invariant()
-    def every_state_is_fresh(self) -> None:
-        self.model.tree.check()
-        for chat in self.sessions:
-            if chat.token_ids:
-                assert_exact(self.model, chat, fresh(self.model, chat))
-                keys = chat._timeline.context.keys()
-                assert all(is_fast(key) for key in keys[: keys_before_answer(chat)][-3:])
-                assert not any(map(is_fast, keys[keys_before_answer(chat) :]))
-
-
-def keys_before_answer(chat: Session) -> int:
-    return len(chat.token_ids) - len(chat.answer_ids)
-
-
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_every_path_of_verbs_ends_in_the_same_bits(tmp_path: Path, num_threads: int) -> None:
-    path = write_tiny_gguf(tmp_path / "tiny.gguf", context_length=CONTEXT_LENGTH, extra_tokens=11)
-    with unsay.load(path, prefill=FAST, num_threads=num_threads, kv_tokens=4096) as model:
-        FastVerbs.models[FastVerbs.executor] = model
-        run_state_machine_as_test(FastVerbs, settings=settings(COMMON, max_examples=6, stateful_step_count=20))
-
-
-def corrected(chat: Session) -> None:
-    """Two turns, a correction in the first."""
-    chat.user("the pandas and the others")
-    chat.generate(max_tokens=40)
-    chat.rollback(to=11)
-    chat.inject("a correction")
-    chat.generate(max_tokens=20)
-    chat.user("and more")
-    chat.generate(max_tokens=10)
-
-
-def test_undo_redo_and_fork_keep_the_classes(tiny_path: Path) -> None:
-    with unsay.load(tiny_path, prefill=FAST, kv_tokens=4096) as model, model.session(params=PARAMS) as chat:
-        corrected(chat)
-        keys = chat._timeline.context.keys()
-        assert 0 < sum(map(is_fast, keys)) < len(keys)
-        for steps in (1, 2, 4):
-            chat.undo(steps)
-            squeeze(model)
-            assert_exact(model, chat, fresh(model, chat))
-            chat.redo(steps)
-            assert chat._timeline.context.keys() == keys
-        with chat.fork() as child:
-            assert child._timeline.context.keys() == keys
-            assert_exact(model, child, fresh(model, chat))
-
-
-def test_a_log_gives_back_the_classes(tiny_path: Path, tmp_path: Path) -> None:
-    with SessionLog(tmp_path / "sessions.db") as log:
-        with unsay.load(tiny_path, prefill=FAST) as model, model.session(params=PARAMS, log=log) as chat:
-            corrected(chat)
-            with chat.fork() as child:
-                child.user("elsewhere")
-                child.generate(max_tokens=5)
-                child.rollback(to=2)
-                wanted = [(each._timeline.context.keys(), each.logits()) for each in (chat, child)]
-        names = [logged.id for logged in log.sessions()]
-        with unsay.load(tiny_path, prefill=FAST) as model:
-            for name, (keys, logits) in zip(names, wanted, strict=True):
-                with model.restore(log, name) as restored:
-                    assert restored._timeline.context.keys() == keys
-                    assert np.array_equal(restored.logits(), logits)
-        with unsay.load(tiny_path) as exact, pytest.raises(RequestError, match="prefill='fast'"):
-            exact.restore(log, names[0])
-
-
-def test_an_exact_session_stays_exact_in_a_model_with_fast_prompts(tiny_path: Path, tmp_path: Path) -> None:
-    with SessionLog(tmp_path / "sessions.db") as log:
-        with unsay.load(tiny_path) as model, model.session(params=PARAMS, log=log) as chat:
-            corrected(chat)
-            logits = chat.logits()
-        (logged,) = log.sessions()
-        with unsay.load(tiny_path, prefill=FAST) as model, model.restore(log, logged.id) as restored:
-            assert np.array_equal(restored.logits(), logits)
-            restored.user("go on")
-            assert not any(map(is_fast, restored._timeline.context.keys()))
-
-
-def test_a_prompt_beside_an_answer_changes_neither(tiny_path: Path) -> None:
-    """Steps of the two classes take turns."""
-    params = SamplingParams(temperature=1.0, seed=4, max_tokens=30, ignore_eos=True)
-    prompts = [list(range(10, 40)), list(range(20, 250))]
+def test_what_a_model_is_given_is_a_prompt_and_what_it_makes_is_exact(tiny_path: Path) -> None:
+    ids = list(range(10, 58))
+    greedy = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     with load(tiny_path, prefill=FAST) as model:
-        alone = [[event.token_id for event in model.generate(ids, params)] for ids in prompts]
-        first = model.generate(prompts[0], params)
-        together = [[next(first).token_id for _ in range(5)], []]
-        second = model.generate(prompts[1], params)
-        for _ in range(25):
-            together[1].append(next(second).token_id)
-            together[0].append(next(first).token_id)
-        together[1] += [event.token_id for event in second]
-        assert together == alone
+        logits = model.logits(ids)
+        first, second = (event.token_id for event in model.generate(ids, greedy))
+        whole = run_alone(model, [*keys_of(ids, True), first])
+        np.testing.assert_array_equal(logits[-1].view(np.uint32), run_alone(model, keys_of(ids, True)).logits[-1])
+        assert (first, second) == (logits[-1].argmax(), whole.logits[-1].view(np.float32).argmax())
 
 
 def test_a_class_is_refused_by_name(tiny_path: Path) -> None:
     with pytest.raises(RequestError, match="exact, fast"):
         unsay.load(tiny_path, prefill="quick")
-    from unsay.compiler.compile import compile_model
-
     with pytest.raises(UnsupportedError, match="CPU targets"):
         compile_model(tiny_path, target="ptx", prefill=FAST)

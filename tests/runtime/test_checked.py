@@ -10,6 +10,7 @@ from tests.models import loaded
 from unsay import Model
 from unsay.cli.main import main
 from unsay.errors import InvariantError
+from unsay.isa.classes import FAST
 from unsay.runtime import arithmetic, attention, tensors
 
 IDS = [5, 9, 2, 40, 41, 42]
@@ -22,6 +23,15 @@ def _logits(model: Model) -> np.ndarray:
 def test_a_checked_run_gives_the_logits_of_the_definition(tiny_path: Path):
     with loaded(tiny_path, "checked") as checked, loaded(tiny_path, "reference") as reference:
         assert np.array_equal(_logits(checked), _logits(reference))
+
+
+def test_it_holds_prompts_in_the_fast_class_to_what_they_promise(tiny_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with loaded(tiny_path, "checked", prefill=FAST) as checked, loaded(tiny_path, "native", prefill=FAST) as native:
+        assert np.array_equal(_logits(checked), _logits(native))
+        quantise_rows = tensors.quantise_rows
+        monkeypatch.setattr(tensors, "quantise_rows", lambda x: (quantise_rows(x)[0], quantise_rows(x)[1] * 2))
+        with pytest.raises(InvariantError, match=r"\(NORM\): broken: abs\(x - q \* scale\) <= scale / 2"):
+            _logits(checked)
 
 
 def _wrong(module: object, name: str, change: Callable[[Callable[..., object]], object]) -> Callable[..., None]:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from unsay.core import PAGE_TOKENS, SamplingParams
-from unsay.isa.classes import EXACT, FAST
+from unsay.errors import SessionLogError
+from unsay.isa.classes import EXACT, FAST, PREFILLS
 from unsay.kv.tree import KvTree
 from unsay.session.history import History, Node, Place
 from unsay.session.replay import Event, State, Verb, replay
@@ -86,11 +87,21 @@ def settings_of(system: str | None, params: SamplingParams, is_fast: bool) -> di
 
 
 def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams, bool]:
-    """The system message, the parameters, and whether prompts are of the fast class, of a session of the log."""
+    """The system message, the parameters, and whether prompts are of the fast class, of a session of the log.
+
+    Logs of before there were classes do not name one: all they hold was computed exactly. Raises SessionLogError for a
+    class nobody knows here.
+    """
+    prefill = settings.get("prefill", EXACT)
+    if prefill not in PREFILLS:
+        raise SessionLogError(
+            f"this session's prompts are of the class {prefill!r}, this unsay has {', '.join(PREFILLS)}: use the unsay "
+            "it is of"
+        )
     fields = dict(settings["params"])
     fields["logit_bias"] = {int(token_id): bias for token_id, bias in fields["logit_bias"].items()}
     fields["stop"] = tuple(fields["stop"])
-    return settings["system"], SamplingParams(**fields), settings.get("prefill", EXACT) == FAST
+    return settings["system"], SamplingParams(**fields), prefill == FAST
 
 
 def restore_history(tree: KvTree, state: State) -> tuple[History, Context, Place]:
@@ -116,7 +127,7 @@ class Saved:
 
 
 def load_session(log: SessionLog, session: str) -> Saved:
-    """Read a session; RequestError if the log has none of this id."""
+    """Read a session; RequestError if the log has none of this id, SessionLogError if it cannot be replayed."""
     events = log.events(session)
     (logged,) = (logged for logged in log.sessions() if logged.id == session)
     system, params, is_fast = read_settings(logged.settings)
