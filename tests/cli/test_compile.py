@@ -7,8 +7,10 @@ import pytest
 
 from unsay.cli.main import main
 from unsay.cli.options import KV_FORMATS as KV_CHOICES
+from unsay.cli.options import PREFILLS as CLI_PREFILLS
 from unsay.compiler.codegen.elf import link
 from unsay.compiler.ir.parser import parse
+from unsay.isa.classes import PREFILLS
 from unsay.isa.kv import AUTO, KV_FORMATS
 from unsay.vm.program_file import read_program
 
@@ -29,6 +31,20 @@ def test_the_format_of_keys_and_values_is_chosen_and_told(tiny_path: Path, capsy
         made.append(json.loads(capsys.readouterr().out))
     assert [row["kv"] for row in made] == ["f16", "f16", "f32", "int8"]
     assert [row["kv_token_bytes"] for row in made] == [256, 256, 512, 160]
+
+
+def test_the_class_of_prompts_is_chosen_and_told(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert CLI_PREFILLS == PREFILLS
+    for prefill in PREFILLS:
+        assert main(["compile", str(tiny_path), "--target", "avx2", "--prefill", prefill, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["prefill"] == prefill
+        _written(tiny_path, "--prefill", prefill, "--emit", "avm", "-o", tmp_path / prefill)
+    exact, fast = (read_program(tmp_path / prefill).program for prefill in PREFILLS)
+    assert len(exact) == len(fast) and exact.to_bytes() != fast.to_bytes()
+    assert main(["compile", str(tiny_path), "--target", "ptx", "--prefill", "fast"]) == 1
+    assert "CPU targets only" in capsys.readouterr().err
 
 
 def test_an_unknown_target_is_refused(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,18 @@ def report(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str,
 def test_a_machine_that_runs_the_tests_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     code, checks = report(capsys)
     assert code == 0
-    assert {"python", "numpy", "llvmlite", "cpu", "target", "cores", "cache", "disk", "smollm2:135m"} <= checks.keys()
+    assert {
+        "python",
+        "numpy",
+        "llvmlite",
+        "cpu",
+        "target",
+        "cores",
+        "prefill",
+        "cache",
+        "disk",
+        "smollm2:135m",
+    } <= checks.keys()
 
 
 def test_every_back_end_is_listed_with_what_this_machine_lacks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,15 @@ def test_bench_prints_json_with_the_hardware(tiny_path: Path, what: str, capsys:
     assert results[0]["hardware"]["read_bandwidth"] > 0
 
 
+def test_bench_tells_what_the_fast_class_gives(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "prefill", "--model", str(tiny_path), "--context", "64", "--samples", "4", "--json"]
+    assert main([*argv, "--prefill", "fast"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["prefill"] == "fast" and result["times_exact"] > 0
+    assert main(argv) == 0
+    assert json.loads(capsys.readouterr().out)["times_exact"] == 1
+
+
 def test_bench_refuses_no_samples(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "fork", "--model", str(tiny_path), "--samples", "0"]) == 1
     assert "--samples 0" in capsys.readouterr().err

@@ -25,9 +25,16 @@ def test_json_is_an_event_a_line_and_a_summary(tiny_path: Path) -> None:
     assert [event["index"] for event in events] == list(range(12))
     assert events[-1]["finish"] == "length" == summary["finish"]
     assert summary["tokens"] == 12 and summary["prompt_tokens"] > 0
-    assert (summary["kv"], summary["kv_token_bytes"]) == ("f16", 256)
+    assert (summary["kv"], summary["kv_token_bytes"], summary["prefill"]) == ("f16", 256, "exact")
     text = "".join(event["text"] for event in events)
     assert run(tiny_path, "hello").stdout.rstrip("\n") == text.rstrip("\n")
+
+
+def test_prompts_may_be_computed_in_the_fast_class(tiny_path: Path) -> None:
+    summary = json.loads(run(tiny_path, "--json", "--prefill", "fast", "hello").stdout.splitlines()[-1])
+    assert summary["prefill"] == "fast"
+    refused = run(tiny_path, "--prefill", "quick", "hello")
+    assert refused.returncode == 2 and "'exact', 'fast'" in refused.stderr.replace("exact, fast", "'exact', 'fast'")
 
 
 def test_an_empty_prompt_is_refused(tiny_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 
 from unsay.benchmark.contexts import computed, token_ids
@@ -26,12 +27,16 @@ class DecodeResult:
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """A prompt of `tokens` tokens, from the call to its first answer token; the median of `count`."""
+    """A prompt of `tokens` tokens, from the call to its first answer token; the median of `count`.
+
+    times_exact: the median of how many times as long a model of exact prompts took, in turn with this one; 1 of itself.
+    """
 
     tokens: int
     seconds: float
     tokens_per_s: float
     count: int
+    times_exact: float
 
 
 def decode(
@@ -58,16 +63,20 @@ def decode(
     )
 
 
-def prefill(model: Model, *, num_tokens: int, repeats: int) -> PrefillResult:
-    """A prompt no page of which is there yet."""
+def prefill(model: Model, exact: Model | None = None, *, num_tokens: int, repeats: int) -> PrefillResult:
+    """A prompt no page of which is there yet. exact: a model to compare with."""
     ids = token_ids(model, num_tokens)
+    samples: list[float] = []
+    ratios: list[float] = []
+    for _ in range(repeats):
+        samples.append(_seconds_to_first_token(model, ids))
+        ratios.append((_seconds_to_first_token(exact, ids) if exact else samples[-1]) / samples[-1])
+    seconds = median(samples)
+    return PrefillResult(num_tokens, seconds, num_tokens / seconds, repeats, median(ratios))
+
+
+def _seconds_to_first_token(model: Model, ids: list[int]) -> float:
     params = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
-    samples = sorted(_seconds_to_first_token(model, ids, params) for _ in range(repeats))
-    median = samples[repeats // 2]
-    return PrefillResult(num_tokens, median, num_tokens / median, repeats)
-
-
-def _seconds_to_first_token(model: Model, ids: list[int], params: SamplingParams) -> float:
     started = perf_counter()
     events = list(model.generate(ids, params))
     assert len(events) == 1, events

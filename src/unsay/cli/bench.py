@@ -1,7 +1,7 @@
 """Measure this machine with a model: decoding, reading prompts, corrections, forks.
 
 decode   tokens a second, beside what the memory's read bandwidth would allow
-prefill  tokens a second of reading a prompt
+prefill  tokens a second of reading a prompt; with --prefill fast also how many times as fast as exactly
 correct  interrupt to stop, rollback, fork, injection to first new token
 fork     memory that a thousand forks of one context add
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from unsay.cli.options import add_json_option, add_model_options
-from unsay.cli.output import progress_bars, write_json, write_line
+from unsay.cli.output import chosen_fields, progress_bars, write_json, write_line
 from unsay.errors import RequestError
 
 if TYPE_CHECKING:
@@ -42,15 +43,20 @@ def run(args: argparse.Namespace) -> int:
     if args.samples < 1:
         raise RequestError(f"--samples {args.samples}: it must be 1 or more")
     hardware = describe()
-    model, target, weights_bytes = _open(args)
-    with model:
+    model, target, weights_bytes = _open(args, args.prefill)
+    with model, _beside(args) as exact:
         _write_head(args, hardware, target, model.spec)
-        for result in _results(args, model, hardware, weights_bytes):
+        for result in _results(args, model, exact, hardware, weights_bytes):
             _write_result(args, hardware, target, model.spec, result)
     return 0
 
 
-def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
+def _beside(args: argparse.Namespace) -> AbstractContextManager[Model | None]:
+    """The model that reads prompts exactly, where that is what to compare with."""
+    return _open(args, "exact")[0] if (args.what, args.prefill) == ("prefill", "fast") else nullcontext()
+
+
+def _open(args: argparse.Namespace, prefill: str) -> tuple[Model, str, int]:
     """The model, the target its code is for, and the bytes of its packed weights."""
     from unsay import hub
     from unsay.compiler.compile import compile_model
@@ -63,7 +69,7 @@ def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
             hub.resolve(args.model, progress),
             target=args.target or default_target(),
             kv=args.kv,
-            prefill=args.prefill,
+            prefill=prefill,
             progress=progress,
         )
     manifest = Manifest.from_json(files.manifest.read_text())
@@ -71,7 +77,9 @@ def _open(args: argparse.Namespace) -> tuple[Model, str, int]:
     return model, manifest.target, manifest.weights_bytes
 
 
-def _results(args: argparse.Namespace, model: Model, hardware: Hardware, weights_bytes: int) -> Iterator[Any]:
+def _results(
+    args: argparse.Namespace, model: Model, exact: Model | None, hardware: Hardware, weights_bytes: int
+) -> Iterator[Any]:
     from unsay.benchmark.correct import correct
     from unsay.benchmark.forks import fork
     from unsay.benchmark.throughput import decode, prefill
@@ -82,7 +90,7 @@ def _results(args: argparse.Namespace, model: Model, hardware: Hardware, weights
         elif args.what == "fork":
             yield fork(model, context=context, num_forks=5 * args.samples)
         elif args.what == "prefill":
-            yield prefill(model, num_tokens=context, repeats=max(3, args.samples // 40))
+            yield prefill(model, exact, num_tokens=context, repeats=max(3, args.samples // 40))
         else:
             for num_sessions in _SESSIONS:
                 yield decode(
@@ -96,17 +104,15 @@ def _write_head(args: argparse.Namespace, hardware: Hardware, target: str, spec:
         write_line(
             f"{hardware.cpu}, {hardware.cores} cores, {hardware.read_bandwidth / 1e9:.1f} GB/s read, "
             f"load {hardware.load:.1f}, {target}, unsay {hardware.unsay}, Python {hardware.python}, "
-            f"{spec.kv_layout.token_bytes} bytes of keys and values a token ({spec.kv_format})"
+            f"{spec.kv_layout.token_bytes} bytes of keys and values a token ({spec.kv_format}), {spec.prefill} prompts"
         )
 
 
 def _write_result(args: argparse.Namespace, hardware: Hardware, target: str, spec: ModelSpec, result: Any) -> None:
     fields = asdict(result)
     if args.json:
-        kv = {"kv": spec.kv_format, "kv_token_bytes": spec.kv_layout.token_bytes}
-        write_json(
-            {"bench": args.what, "model": args.model, "target": target, **kv, **fields, "hardware": asdict(hardware)}
-        )
+        about = {"bench": args.what, "model": args.model, "target": target, **chosen_fields(spec)}
+        write_json({**about, **fields, "hardware": asdict(hardware)})
         return
     write_line()
     for name in fields:

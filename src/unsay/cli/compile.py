@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from unsay.cli.options import DEFAULT_MODEL, add_json_option, add_kv_option, add_prefill_option
-from unsay.cli.output import progress_bars, write, write_file, write_files, write_json, write_line
+from unsay.cli.output import chosen_fields, progress_bars, write, write_file, write_files, write_json, write_line
 from unsay.cli.passes import add_print_after_option, print_after
 from unsay.errors import RequestError
 
@@ -78,10 +78,10 @@ def _make_image(args: argparse.Namespace) -> None:
         files = compile_model(source, target=target, kv=args.kv, prefill=args.prefill, progress=progress)
     seconds = time.perf_counter() - start
     spec = Manifest.from_json(files.manifest.read_text()).spec
-    kv, token_bytes = spec.kv_format, spec.kv_layout.token_bytes
     if args.json:
-        made = {"model": str(source), "target": target, "kv": kv, "kv_token_bytes": token_bytes}
+        made = {"model": str(source), "target": target, **chosen_fields(spec)}
         write_json({**made, "image": str(files.directory), "seconds": seconds})
     else:
         write_line(f"{source.name} for {target}: {files.directory} ({seconds:.2f} s)")
-        write_line(f"keys and values: {kv}, {token_bytes} bytes a token")
+        write_line(f"keys and values: {spec.kv_format}, {spec.kv_layout.token_bytes} bytes a token")
+        write_line(f"prompts: {spec.prefill}")

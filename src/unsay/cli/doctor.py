@@ -83,7 +83,10 @@ def _check_cpu() -> list[Check]:
     except UnsayError as error:
         return [Check("cpu", False, str(error), "run unsay on a CPU that has them")]
     cores = len(os.sched_getaffinity(0))
-    return [Check("cpu", True, cpu.name), Check("target", True, target), Check("cores", True, str(cores))]
+    return [
+        Check("cpu", True, cpu.name), Check("target", True, target), Check("cores", True, str(cores)),
+        Check("prefill", True, f"exact; --prefill fast is no faster with {target} code (unsay bench prefill)"),
+    ]  # fmt: skip
 
 
 def _check_backends() -> list[Check]:

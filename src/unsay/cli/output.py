@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from unsay.core import Progress
+    from unsay.image import ModelSpec
 
 
 class OutputError(UnsayError):
@@ -42,6 +43,11 @@ def flush() -> None:
 def write_json(value: object) -> None:
     """One JSON value on a line of its own, at once."""
     write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def chosen_fields(spec: ModelSpec) -> dict[str, object]:
+    """What was chosen for a model when its image was made, for JSON."""
+    return {"kv": spec.kv_format, "kv_token_bytes": spec.kv_layout.token_bytes, "prefill": spec.prefill}
 
 
 def write_file(path: Path, data: bytes) -> None:

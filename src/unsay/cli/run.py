@@ -19,7 +19,7 @@ from unsay.cli.options import (
     load_model,
     sampling_fields,
 )
-from unsay.cli.output import visible, write, write_error, write_json
+from unsay.cli.output import chosen_fields, visible, write, write_error, write_json
 from unsay.errors import RequestError
 
 if TYPE_CHECKING:
@@ -92,6 +92,5 @@ def _print_events(events: Iterator[TokenEvent], prompt_tokens: int, spec: ModelS
         )  # fmt: skip
     write_json(
         {"summary": True, "prompt_tokens": prompt_tokens, "tokens": num_tokens, "finish": finish,
-         "first_token_s": first_s, "total_s": time.perf_counter() - start, "kv": spec.kv_format,
-         "kv_token_bytes": spec.kv_layout.token_bytes}
+         "first_token_s": first_s, "total_s": time.perf_counter() - start, **chosen_fields(spec)}
     )  # fmt: skip
