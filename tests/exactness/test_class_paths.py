@@ -15,7 +15,7 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 import unsay
 from tests.exactness.test_company import load
-from tests.exactness.test_paths import COMMON, PARAMS, ExactVerbs, assert_exact, fresh, squeeze
+from tests.exactness.test_paths import COMMON, PARAMS, ExactVerbs, assert_exact, fresh, keys, squeeze
 from tests.session.test_session_machine import CONTEXT_LENGTH
 from tests.tiny import write_tiny_gguf
 from unsay import Session
@@ -31,10 +31,6 @@ from unsay.session.log import SessionLog
 def log(tmp_path: Path) -> Iterator[SessionLog]:
     with SessionLog(tmp_path / "sessions.db") as opened:
         yield opened
-
-
-def keys(chat: Session) -> list[int]:
-    return chat._timeline.context.keys()
 
 
 class FastVerbs(ExactVerbs):

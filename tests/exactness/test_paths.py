@@ -35,9 +35,14 @@ def squeeze(model: Model) -> None:
     branch.release()
 
 
-def fresh(model: Model, chat: Session, chunk: int = 512) -> Outcome:
+def keys(chat: Session) -> list[int]:
+    """Every token delivered, with its class."""
+    return chat._timeline.context.keys()[: len(chat.token_ids)]
+
+
+def fresh(model: Model, chat: Session) -> Outcome:
     """A run of the same tokens in the same classes, which shares nothing."""
-    return run_alone(model, chat._timeline.context.keys(), chunk)
+    return run_alone(model, keys(chat))
 
 
 def assert_exact(model: Model, chat: Session, fresh: Outcome) -> None:
