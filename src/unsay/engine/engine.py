@@ -1,7 +1,7 @@
 """The engine: the step, and who runs it.
 
-There is no engine thread. Whoever needs a token runs a step for all requests while the others sleep on a condition;
-what a step makes goes to the queues of its owners.
+There is no engine thread. Whoever needs a token runs a step for all requests while the others sleep; what a step makes
+goes to the queues of its owners.
 
     reader A:  next_event -> steps (A, B) -> own event  -> next_event -> steps ...
     reader B:  next_event -> sleeps       -> own event  -> next_event -> sleeps ...
@@ -10,10 +10,10 @@ what a step makes goes to the queues of its owners.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from unsay.core import PAGE_TOKENS, Float32Array, TokenEvent
+from unsay.engine.bell import Bell
 from unsay.engine.drafter import Drafter
 from unsay.engine.request import Request
 from unsay.engine.sampler import Sampler
@@ -29,18 +29,16 @@ class Engine:
     """Runs requests on one executor. Every method may be called from any thread.
 
     speculate: compute guesses along with the next token; the tokens are the same with and without (drafter.py).
-    taking: threads in the middle of taking an event, where they may hold any lock; one of them that asks is in a signal
-    handler, and waits for none.
+    A KeyboardInterrupt may come anywhere and leaves the model to others (docs/decisions/015).
     """
 
     def __init__(self, executor: Executor, *, speculate: bool = True) -> None:
         self._speculates = speculate
         self.scheduler = Scheduler(executor.max_tokens, executor.max_rows, executor.spec.context_length)
         self.sampler = Sampler(executor.scan)
-        self._changed = threading.Condition(self.scheduler.lock)
+        self._changed = Bell()
         self.machine = Machine(executor)
         self._stepper: int | None = None
-        self.taking: set[int] = set()
         self._is_closed = False
 
     def step(self) -> list[TokenEvent]:
@@ -55,8 +53,13 @@ class Engine:
         self._check_outside()
         self._is_closed = True
         self.machine.executor.interrupt()
-        with self._exclusively(even_closed=True):
+        try:
+            self._take_turn(even_closed=True)
             self.machine.executor.close()
+            self._let_go()
+        except BaseException:
+            self._let_go()
+            raise
 
     def drafter(self, history: list[int], dropped: Sequence[int] = ()) -> Drafter | None:
         """Where a request may get guesses from; see `Drafter`."""
@@ -76,6 +79,7 @@ class Engine:
         """
         while True:
             try:
+                sleeper = None
                 with self.scheduler.lock:
                     if request.is_withdrawn:
                         return None
@@ -85,12 +89,15 @@ class Engine:
                         raise request.error
                     if request.finish is not None:
                         return None
-                    if self._stepper is not None:
-                        self._changed.wait()
-                        continue
-                    self._check_open()
-                    self._stepper = threading.get_ident()
-                self.step()
+                    if self._stepper is None:
+                        self._check_open()
+                        self._stepper = threading.get_ident()
+                    else:
+                        sleeper = self._changed.listen()
+                if sleeper is None:
+                    self.step()
+                else:
+                    sleeper.acquire()
             finally:
                 self._let_go()
 
@@ -101,7 +108,6 @@ class Engine:
 
     def recover(self) -> None:
         """When a stream ends, in whatever way: a KeyboardInterrupt may have come into the end of a step."""
-        self.taking.discard(threading.get_ident())
         self._let_go()
 
     def give_up(self, request: Request) -> None:
@@ -121,7 +127,7 @@ class Engine:
             if self.scheduler.remove(request):
                 self.machine.executor.interrupt()
             else:
-                self._changed.notify_all()
+                self._changed.ring()
 
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens, in NumPy.
@@ -131,9 +137,14 @@ class Engine:
         import numpy as np
 
         chunks: list[bytes] = []
-        while context.pending:
-            with self._exclusively():
+        try:
+            while context.pending:
+                self._take_turn()
                 chunks.append(self._compute_chunk(context, num_rows))
+                self._let_go()
+        except BaseException:
+            self._let_go()
+            raise
         logits = np.frombuffer(bytearray().join(chunks), np.float32)
         return logits.reshape(-1, self.machine.executor.spec.vocab_size)[-num_rows:]
 
@@ -151,20 +162,18 @@ class Engine:
         context.commit(num_tokens)
         return copied
 
-    @contextmanager
-    def _exclusively(self, even_closed: bool = False) -> Generator[None]:
-        """The right to run the machine, one thread at a time."""
+    def _take_turn(self, even_closed: bool = False) -> None:
+        """Wait for the right to run the machine, which one thread has at a time; `_let_go` follows."""
         self._check_outside()
-        try:
+        while True:
             with self.scheduler.lock:
-                while self._stepper is not None:
-                    self._changed.wait()
-                if not even_closed:
-                    self._check_open()
-                self._stepper = threading.get_ident()
-            yield
-        finally:
-            self._let_go()
+                if self._stepper is None:
+                    if not even_closed:
+                        self._check_open()
+                    self._stepper = threading.get_ident()
+                    return
+                sleeper = self._changed.listen()
+            sleeper.acquire()
 
     def _check_outside(self) -> None:
         if self.is_stepping_here:
@@ -181,8 +190,8 @@ class Engine:
         with self.scheduler.lock:
             self.scheduler.in_flight = {}
             self.machine.executor.clear_interrupt()
+            self._changed.ring()
             self._stepper = None
-            self._changed.notify_all()
 
 
 def _reuse_prefix(context: Context) -> None:
@@ -195,6 +204,6 @@ def _reuse_prefix(context: Context) -> None:
     if found.length <= old.length:
         found.release()
         return
-    context.branch = found
-    context.pending[:] = keys[found.length :]
+    pending = keys[found.length :]
+    context.branch, context.pending[:] = found, pending
     old.release()

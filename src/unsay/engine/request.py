@@ -68,14 +68,16 @@ class Request:
 
     def accept(self, token_id: int, logprob: float, context_length: int) -> TokenEvent:
         """Take a chosen token: it becomes pending, and may be the last one."""
-        index = len(self.history) - self.answer_start
-        self.context.pending.append(token_id)  # first: a KeyboardInterrupt between the two is seen by its length
-        self.history.append(token_id)
-        self.num_left -= 1
+        length, context, finish = len(self.history), self.context, None
         if token_id in self.eos_ids:
-            self.finish = "stop"
-        elif self.num_left == 0 or len(self.history) == context_length:
-            self.finish = "length"
-        event = TokenEvent(index, token_id, "", logprob, self.finish)
-        self.events.append(event)
+            finish = "stop"
+        elif self.num_left == 1 or length + 1 == context_length:
+            finish = "length"
+        event = TokenEvent(length - self.answer_start, token_id, "", logprob, finish)
+        # No call from here on: no KeyboardInterrupt comes between.
+        context.pending += [token_id]
+        self.history += [token_id]
+        self.events += [event]
+        self.num_left -= 1
+        self.finish = finish
         return event

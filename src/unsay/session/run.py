@@ -12,12 +12,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from threading import get_ident
+from types import FrameType
 
 from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
 from unsay.errors import SessionBusyError
 from unsay.session.correction import Corrections
+from unsay.session.handler import came_into_us
 from unsay.session.replay import Verb
 from unsay.session.text import answer_text
 from unsay.session.textstream import TextStream
@@ -28,7 +30,8 @@ from unsay.session.tokenizer import Tokenizer
 class Run:
     """One call of `stream`: whose it is, what it may still make, and the request that makes it.
 
-    text: the answer as far as it was streamed.
+    text: the answer as far as it was streamed. must_stop: a signal handler has stopped it that could wait for no lock;
+    whoever comes next, its loop or a verb, ends it.
     """
 
     __slots__ = ("must_stop", "num_left", "params", "stream", "text", "thread")
@@ -81,7 +84,9 @@ class Runner:
         """SessionBusyError if another thread generates, RequestError if the session is closed."""
         run = self._run
         if run is not None and run.thread != get_ident():
-            raise SessionBusyError("another thread is generating on this session: call interrupt() first")
+            if not run.must_stop:
+                raise SessionBusyError("another thread is generating on this session: call interrupt() first")
+            self._finish(run)
         self._timeline.check_open()
 
     def reopen(self) -> None:
@@ -97,32 +102,30 @@ class Runner:
 
     def stream(self, params: SamplingParams) -> Iterator[TokenEvent]:
         """The events of a run, which begins when the first is asked for and ends in whatever way the generator does."""
-        run = self._begin(params)
+        run = Run(params)
         try:
+            self._begin(run)
             while (event := self._next_event(run)) is not None:
                 yield event
         finally:
-            self._end(run)
+            try:
+                self._end(run)
+            except BaseException:  # once more: a KeyboardInterrupt may have come before it did anything
+                self._end(run)
+                raise
 
-    def _begin(self, params: SamplingParams) -> Run:
-        run = Run(params)
+    def _begin(self, run: Run) -> None:
         with self.lock:
             self.settle()
             self._run = None
             self.reopen()
             self._run = run
-        return run
 
     def _next_event(self, run: Run) -> TokenEvent | None:
         """The next event of a run; None when it is over, here or by somebody else."""
-        taking, thread = self._engine.taking, get_ident()
-        taking.add(thread)
-        try:
-            event = None if run.must_stop else self._take_event(run)
-        finally:
-            taking.discard(thread)
-        if run.must_stop and self._run is run:
-            self.interrupt()
+        event = None if run.must_stop else self._take_event(run)
+        if run.must_stop:
+            self._stop(run)
         return event
 
     def _take_event(self, run: Run) -> TokenEvent | None:
@@ -163,36 +166,47 @@ class Runner:
             if self._run is run:
                 self._withdraw(run)
                 self._timeline.drop_ahead()
+                if run.must_stop:
+                    self._finish(run)
                 self._run = None
                 self._timeline.log_answer()
 
     # Its stop
 
-    def interrupt(self) -> bool:
+    def interrupt(self, caller: FrameType) -> bool:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
-        Where it came as a signal handler into a stream of its own thread it cannot wait for what that thread holds:
-        then the session is free when its loop has ended.
-        A step evicts the interpreter from the caches: a call costs 5 to 10 us here, so there are few.
+        caller: the frame that asks. If it is a signal handler's that came into the library, what its thread holds
+        cannot be waited for: the stop is noted, and done by who comes next.
         """
         run = self._run
         if run is None:
             return False
-        if get_ident() in self._engine.taking:
-            run.must_stop = True
-            stream = run.stream
-            if stream is not None:
-                self._engine.give_up(stream.request)
-            return True
+        if not came_into_us(caller):
+            return self._stop(run)
+        run.must_stop = True
+        stream = run.stream
+        if stream is not None:
+            self._engine.give_up(stream.request)
+        return True
+
+    def stop(self) -> None:
+        """As `interrupt`, for a verb."""
+        if self._run is not None:
+            self._stop(self._run)
+
+    def _stop(self, run: Run) -> bool:
+        """A step evicts the interpreter from the caches: a call costs 5 to 10 us here, so there are few."""
         with self._door, self.lock:
             if self._run is not run:
                 return False
-            if run.stream is not None:
-                self._engine.withdraw(run.stream.request)
-                run.stream = None
-            self._run = None
-            self._timeline.interrupt()
+            self._finish(run)
         return True
+
+    def _finish(self, run: Run) -> None:
+        self._withdraw(run)
+        self._run = None
+        self._timeline.interrupt()
 
     def _withdraw(self, run: Run) -> None:
         if run.stream is not None:

@@ -8,6 +8,7 @@ verb left. Other threads get SessionBusyError, except for `interrupt`, after whi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
@@ -80,14 +81,24 @@ class Session:
         return self._corrections.last
 
     def logits(self) -> Float32Array:
-        """Logits of the next token [V], at the end of what was delivered."""
+        """Logits of the next token [V], at the end of what was delivered.
+
+        They are computed in a fork, which takes the place of the session's context if that is there still: meanwhile
+        nobody waits for this session.
+        """
         with self._lock:
             context = self._runner.settle().context
             self._check_not_empty()
             context.abort(context.length)
-            logits = self._engine.compute(context, 1)[0]
-            context.abort(context.length)
+            fork = context.fork()
+        try:
+            logits = self._engine.compute(fork, 1)[0]
+            fork.abort(fork.length)
+            with self._lock:
+                fork = self._timeline.replace(context, fork)
             return logits
+        finally:
+            fork.release()
 
     # Growing
 
@@ -157,12 +168,10 @@ class Session:
     def interrupt(self) -> bool:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
-        When it returns the session is free; the interrupted loop ends. While its thread is in `logits` it waits for
-        that. A signal handler may call it, and no other verb, where its thread is at a stream or in code of its own:
-        one that comes into another verb may wait for itself. Where it came into the stream of its own thread, the
-        session is free when the loop has ended.
+        When it returns the session is free; the interrupted loop ends. A signal handler may call it, and no other verb,
+        wherever it comes.
         """
-        return self._runner.interrupt()
+        return self._runner.interrupt(sys._getframe(1))
 
     # Taking back
 
@@ -247,7 +256,7 @@ class Session:
 
     def close(self) -> None:
         """Stop, and give everything back; idempotent."""
-        self.interrupt()
+        self._runner.stop()
         with self._lock:
             self._timeline.release()
 

@@ -82,6 +82,17 @@ class Timeline:
         if context is not None and context.length > self.place.length:
             self.drop_ahead()
 
+    def replace(self, context: Context, other: Context) -> Context:
+        """`other`, of the same tokens, in place of `context`; returns the one that is not needed.
+
+        What a context held when it was settled it holds as long as it is the session's and as long: verbs that take
+        back leave it.
+        """
+        if self._context is not context or context.length != other.length:
+            return other
+        self._context = other
+        return context
+
     @property
     def ids(self) -> list[int]:
         """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""
