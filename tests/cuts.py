@@ -1,5 +1,5 @@
-"""A KeyboardInterrupt at every place where one can come: CPython 3.11 looks for signals when a function of Python is
-entered or a generator goes on, behind a call of anything else, and when it jumps back."""
+"""A signal at every place where one can come: CPython 3.11 looks for signals when a function of Python is entered or a
+generator goes on, behind a call of anything else, and when it jumps back."""
 
 from __future__ import annotations
 
@@ -18,20 +18,26 @@ _CALLS = {opcode.opmap[name] for name in ("PRECALL", "CALL", "CALL_FUNCTION_EX")
 _CALL = opcode.opmap["CALL"]
 
 
+def interrupted() -> None:
+    """What Python does at Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 class Cut:
-    """Runs one call, and raises KeyboardInterrupt at its `number`-th place, counted from 0, in the library's frames.
+    """Runs one call, and a handler at its `number`-th place, counted from 0, in the library's frames.
 
     num_passed: places met.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, handler: Callable[[], object] = interrupted) -> None:
         self.num_passed = 0
         self._number = number
+        self._handler = handler
         self._before: dict[FrameType, int] = {}
         self._returned: set[FrameType] = set()
 
     def run(self, call: Callable[[], object]) -> bool:
-        """Whether it was cut short."""
+        """Whether it was cut short by a KeyboardInterrupt."""
         sys.settrace(self._enter)
         try:
             call()
@@ -74,7 +80,7 @@ class Cut:
     def _pass(self) -> None:
         self.num_passed += 1
         if self.num_passed == self._number + 1:
-            raise KeyboardInterrupt
+            self._handler()
 
 
 def _is_entered_directly(frame: FrameType) -> bool:

@@ -171,7 +171,7 @@ class Session:
         When it returns the session is free; the interrupted loop ends. A signal handler may call it, and no other verb,
         wherever it comes.
         """
-        return self._runner.interrupt(sys._getframe(1))
+        return self._runner.interrupt(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     # Taking back
 
