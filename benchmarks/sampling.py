@@ -18,6 +18,7 @@ from benchmarks.report import Report, median_cpu_ms, median_ms, parser
 from unsay import Model, load
 from unsay.core import Batch, Lane, SamplingParams
 from unsay.engine.sampler import Sampler
+from unsay.runtime.scan import is_plain
 
 _TEXT = Path(__file__).parent.parent / "tests" / "data" / "northanger_abbey.txt"
 _SETTINGS: tuple[dict[str, Any], ...] = (
@@ -64,7 +65,8 @@ def _sampling(report: Report, model: Model, settings: dict[str, Any]) -> None:
     chosen: list[float] = []
     extra: list[float] = []
     for turn in range(_REPEATS):
-        lane = Lane(1, SamplingParams(seed=turn, **settings), len(ids), ids, 0)
+        params = SamplingParams(seed=turn, **settings)
+        lane = Lane(1, params, len(ids), ids, 0, is_plain=is_plain(params))
         batch = _step(1, 1)._replace(token_ids=np.array([next(rows)], np.int32), lanes=(lane,))
         without = median_ms(lambda: executor.run(batch._replace(lanes=())), 1)  # noqa: B023
         extra.append(median_ms(lambda: executor.run(batch), 1) - without)  # noqa: B023

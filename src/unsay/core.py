@@ -79,7 +79,7 @@ class Lane(NamedTuple):
 
     position: index in the whole context of the token to be chosen; history: the branch's token ids before it;
     answer_start: index in `history` where the current answer begins. guess: what the row before must have chosen for
-    this one to count, None where it stands alone.
+    this one to count, None where it stands alone. is_plain: `runtime.scan.is_plain(params)`, which asks much.
     """
 
     request_id: int
@@ -88,6 +88,7 @@ class Lane(NamedTuple):
     history: Sequence[int]
     answer_start: int
     guess: int | None = None
+    is_plain: bool = False
 
 
 class Batch(NamedTuple):

@@ -13,12 +13,14 @@ from unsay.engine.params import validate
 from unsay.engine.sampler import choose
 from unsay.errors import RequestError
 from unsay.runtime.defined_scan import words
+from unsay.runtime.scan import is_plain
 
 V = 2000
 
 
 def lane(position: int = 9, history: list[int] | None = None, answer_start: int = 0, **params: object) -> Lane:
-    return Lane(1, SamplingParams(**params), position, history or [], answer_start)  # type: ignore[arg-type]
+    chosen = SamplingParams(**params)  # type: ignore[arg-type]
+    return Lane(1, chosen, position, history or [], answer_start, is_plain=is_plain(chosen))
 
 
 def row(seed: int = 0, spread: float = 3.0) -> np.ndarray:

@@ -27,7 +27,7 @@ from unsay.isa.targets import find_target
 from unsay.runtime.defined_scan import DefinedScan
 from unsay.runtime.defined_scan import look as looked_at
 from unsay.runtime.native_scan import NativeScan
-from unsay.runtime.scan import Draw, Glance, Race, Survey
+from unsay.runtime.scan import Draw, Glance, Race, Survey, is_plain
 
 SIZES = [1, 31, 32, 1000, 1024, 1025, 3 * 1024 + 32, 5000]
 DEFINED = DefinedScan()
@@ -142,7 +142,8 @@ def test_machine_code_gives_the_bits_of_the_definition(size: int, spread: float,
 def test_the_same_is_chosen_with_either(params: dict[str, Any]) -> None:
     for seed in range(10):
         logits, history = row(5000, 4.0, seed), list(range(40 + seed))
-        lane = Lane(1, SamplingParams(seed=seed, **params), len(history), history, 5)
+        chosen = SamplingParams(seed=seed, **params)
+        lane = Lane(1, chosen, len(history), history, 5, is_plain=is_plain(chosen))
         assert choose(logits, lane, native(5000)) == choose(logits, lane, DEFINED)
 
 

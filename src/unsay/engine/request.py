@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from unsay.core import Lane, SamplingParams, TokenEvent
 from unsay.engine.drafter import Drafter
 from unsay.errors import UnsayError
+from unsay.runtime.scan import is_plain
 from unsay.vm.context import Context
 
 MAX_UNDELIVERED = 2
@@ -41,6 +42,10 @@ class Request:
     error: UnsayError | None = None
     is_withdrawn: bool = False
     id: int = field(default_factory=itertools.count(1).__next__)
+    _is_plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._is_plain = is_plain(self.params)
 
     @property
     def is_over(self) -> bool:
@@ -60,10 +65,11 @@ class Request:
 
     def lanes(self, guesses: Sequence[int]) -> list[Lane]:
         """What the sampler has to know for the next token, and for the one behind each guess."""
-        lanes = [Lane(self.id, self.params, len(self.history), self.history, self.answer_start)]
+        plain = self._is_plain
+        lanes = [Lane(self.id, self.params, len(self.history), self.history, self.answer_start, None, plain)]
         for number, guess in enumerate(guesses, 1):
             before = [*self.history, *guesses[:number]]
-            lanes.append(Lane(self.id, self.params, len(before), before, self.answer_start, guess))
+            lanes.append(Lane(self.id, self.params, len(before), before, self.answer_start, guess, plain))
         return lanes
 
     def accept(self, token_id: int, logprob: float, context_length: int) -> TokenEvent:

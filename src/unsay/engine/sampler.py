@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from unsay.core import Batch, Float32View, Lane
 from unsay.engine.race import MARGIN, Contest, gumbel
-from unsay.runtime.scan import GREEDY_BELOW, Draw, Glance, Scan, draw_of, first_largest, is_plain
+from unsay.runtime.scan import GREEDY_BELOW, Draw, Glance, Scan, draw_of, first_largest
 
 
 class Choice(NamedTuple):
@@ -80,7 +80,7 @@ def _is_decided(logits: Float32View, draw: Draw, seen: Glance) -> bool:
 def _decide(logits: Float32View, lane: Lane, scan: Scan, seen: Glance) -> int:
     """Where a glance is not enough."""
     params = lane.params
-    if not is_plain(params):
+    if not lane.is_plain:
         from unsay.engine.filters import decide
 
         return decide(logits, lane, scan, seen)

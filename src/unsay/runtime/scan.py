@@ -54,7 +54,7 @@ def is_plain(params: SamplingParams) -> bool:
 def draw_of(lane: Lane) -> Draw | None:
     """What a step itself can draw for a lane: None for a greedy one, and where more than the noise decides."""
     params = lane.params
-    if params.temperature < GREEDY_BELOW or not is_plain(params):
+    if not lane.is_plain or params.temperature < GREEDY_BELOW:
         return None
     return Draw(0.0, 1.0 / params.temperature, params.seed, lane.position)
 
