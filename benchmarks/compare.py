@@ -52,7 +52,7 @@ def _arguments() -> argparse.Namespace:
     )
     made.add_argument("--threads", type=int, default=2)
     made.add_argument("--rounds", type=int, default=5, help="samples of each figure")
-    made.add_argument("--latencies", type=int, default=100, help="samples of a stop; ten times as many of a rollback")
+    made.add_argument("--latencies", type=int, default=500, help="samples of a stop; twice as many of a rollback")
     made.add_argument(
         "--text", type=Path, default=_TEXT, help="for perplexity; the target is about WikiText-2's test part"
     )

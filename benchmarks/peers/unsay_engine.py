@@ -13,11 +13,22 @@ import numpy as np
 
 from benchmarks.peers.protocol import Settings, Unable, serve
 from unsay import Model, SamplingParams, Session, TokenEvent, load
-from unsay.benchmark.correct import correct
+from unsay.benchmark.contexts import computed
+from unsay.benchmark.correct import (
+    forks,
+    forks_in_stream,
+    rollbacks,
+    rollbacks_in_stream,
+    stops_in_decode,
+    stops_in_prefill,
+)
 from unsay.core import PAGE_TOKENS
 from unsay.evaluation import token_log_probs
 from unsay.isa.classes import FAST
 from unsay.vm.context import Context
+
+_ANSWER_TOKENS = 64
+"""Of an answer that is stopped or taken back."""
 
 
 class Engine:
@@ -95,14 +106,25 @@ class Engine:
             answer += [event.token_id for event in stream]
             return {"seconds": perf_counter() - started, "ids": [answer], "context": context}
 
-    def latencies(self, context: int, samples: int) -> dict[str, Any]:
-        """Microseconds of a correction's parts, see unsay.benchmark.correct."""
-        result = correct(self._model, context=context, samples=samples)
+    def stops(self, context: int, samples: int) -> dict[str, Any]:
+        """Microseconds of stops, see unsay.benchmark.correct."""
+        with computed(self._model, context, _ANSWER_TOKENS, temperature=0.0) as session:
+            decode, _ = stops_in_decode(session, samples)
+        prefill, _ = stops_in_prefill(self._model, context, samples)
         return {
-            "stop_decode_p99": result.stop_decode.p99_us, "stop_prefill_p99": result.stop_prefill.p99_us,
-            "stop_decode_p50": result.stop_decode.p50_us, "stop_prefill_p50": result.stop_prefill.p50_us,
-            "rollback_p50": result.rollback.p50_us, "fork_p50": result.fork.p50_us, "load": result.load,
+            "stop_decode_p99": decode.p99_us, "stop_prefill_p99": prefill.p99_us,
+            "stop_decode_p50": decode.p50_us, "stop_prefill_p50": prefill.p50_us, "note": f"{decode.count} samples",
         }  # fmt: skip
+
+    def rollbacks(self, context: int, samples: int) -> dict[str, Any]:
+        """Microseconds of rollbacks and forks, ten for a sample, and of as many as samples in a stream."""
+        with computed(self._model, context, _ANSWER_TOKENS, temperature=0.0) as session:
+            rollback, fork = rollbacks(session, samples), forks(session, samples)
+            cold = rollbacks_in_stream(session, samples).p50_us, forks_in_stream(session, samples).p50_us
+        note = (
+            "{} samples; between two events of a stream, right behind a step, {:.0f} us (rollback) and {:.0f} us (fork)"
+        )
+        return {"rollback_p50": rollback.p50_us, "fork_p50": fork.p50_us, "note": note.format(rollback.count, *cold)}
 
     def perplexity(self, window: list[int], first_scored: int) -> dict[str, Any]:
         """Negative log-likelihoods, in nats, of a window's tokens from `first_scored` on, added up."""

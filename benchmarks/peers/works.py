@@ -40,8 +40,8 @@ _WIKITEXT = "= Robert Boulter ="
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """rounds: samples of each figure. latencies: samples of a stop, a rollback. text, chunks: what perplexity is
-    measured on."""
+    """rounds: samples of each figure. latencies: samples of a stop, half as many as of a rollback. text,
+    chunks: what perplexity is measured on."""
 
     tokenizer: Tokenizer
     rounds: int
@@ -103,12 +103,13 @@ def batch(field: Field, plan: Plan) -> None:
 
 def stop(field: Field, plan: Plan) -> None:
     """Ours alone: no peer can be stopped inside a token."""
-    _latencies(field, plan, 2048, ("stop decode p99", "stop prefill p99", "stop decode p50", "stop prefill p50"))
+    works = "stop decode p99", "stop prefill p99", "stop decode p50", "stop prefill p50"
+    _latencies(field, "stops", 2048, plan.latencies, works)
 
 
 def rollback(field: Field, plan: Plan) -> None:
     """Ours alone, in a context that is nearly full."""
-    _latencies(field, plan, 8000, ("rollback p50", "fork p50"))
+    _latencies(field, "rollbacks", 8000, max(1, plan.latencies // 5), ("rollback p50", "fork p50"))
 
 
 def correction(field: Field, plan: Plan) -> None:
@@ -193,17 +194,15 @@ def _dropped(field: Field, plan: Plan, names: Sequence[str], work: str, made: te
     _note_same_tokens(field, work, answers)
 
 
-def _latencies(field: Field, plan: Plan, context: int, works: Sequence[str]) -> None:
+def _latencies(field: Field, what: str, context: int, samples: int, works: Sequence[str]) -> None:
     present = [field.present(work, (OURS,)) for work in works]
     if OURS not in present[0]:
         return
     child = present[0][OURS]
-    told, share = field.watch.undisturbed(
-        lambda: child.ask("latencies", context=context, samples=plan.latencies), [child.pid]
-    )
+    told, share = field.watch.undisturbed(lambda: child.ask(what, context=context, samples=samples), [child.pid])
     for work in works:
         field.results.add(work, OURS, [told[work.replace(" ", "_")]], [share])
-        field.results.note(work, f"{plan.latencies} samples")
+        field.results.note(work, told["note"])
 
 
 def _part_of_limit(field: Field, work: str) -> None:

@@ -41,8 +41,11 @@ class CorrectResult:
 
     stop_*: from the call of interrupt() in another thread to its return, when the session is free again: in the
     middle of decoding, and in the first third of reading the last 512 tokens of a prompt. ended_*: from the same call
-    until the stopped loop had ended in its own thread, which has to get the processor for it. injected and computed:
-    tokens put in by each correction, and tokens computed until the first new one was there, the most of all samples.
+    until the stopped loop had ended in its own thread, which has to get the processor for it.
+    rollback, fork: calls one after the other. *_in_stream: between two events of a stream, as a program makes them that
+    looks at each token: a step has just read all weights and pushed the code of the call out of the caches.
+    injected and computed: tokens put in by each correction, and tokens computed until the first new one was there, the
+    most of all samples.
     load: processes that wanted to run during the last minute of measuring; beyond about one, the times are those of a
     busy machine.
     """
@@ -54,6 +57,8 @@ class CorrectResult:
     ended_prefill: Timing
     rollback: Timing
     fork: Timing
+    rollback_in_stream: Timing
+    fork_in_stream: Timing
     inject_to_token: Timing
     injected: int
     computed: int
@@ -63,11 +68,11 @@ class CorrectResult:
 def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
     """Measure `samples` corrections of each kind on a context of `context` tokens."""
     with computed(model, context, _ANSWER_TOKENS, temperature=0.0) as session:
-        stop_decode, ended_decode = _stops_in_decode(session, samples)
-        rollback = _rollbacks(session, samples)
-        fork = _forks(session, samples * _CALLS_PER_SAMPLE)
+        stop_decode, ended_decode = stops_in_decode(session, samples)
+        rollback, fork = rollbacks(session, samples), forks(session, samples)
+        rollback_in_stream, fork_in_stream = rollbacks_in_stream(session, samples), forks_in_stream(session, samples)
         first_token = _injections(session, samples)
-    stop_prefill, ended_prefill = _stops_in_prefill(model, context, samples)
+    stop_prefill, ended_prefill = stops_in_prefill(model, context, samples)
     corrections = first_token[1]
     return CorrectResult(
         context=context,
@@ -77,6 +82,8 @@ def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
         ended_prefill=ended_prefill,
         rollback=rollback,
         fork=fork,
+        rollback_in_stream=rollback_in_stream,
+        fork_in_stream=fork_in_stream,
         inject_to_token=first_token[0],
         injected=max(correction.num_injected for correction in corrections),
         computed=max(correction.num_computed or 0 for correction in corrections),
@@ -84,14 +91,14 @@ def correct(model: Model, *, context: int, samples: int) -> CorrectResult:
     )
 
 
-def _stops_in_decode(session: Session, samples: int) -> tuple[Timing, Timing]:
+def stops_in_decode(session: Session, samples: int) -> tuple[Timing, Timing]:
     """Each at a random moment of the time that the third and fourth token of an answer take."""
     token_s = _mean_token(session)
     draws = random.Random(1)
     return _timings([_stop(session, (2 + 2 * draws.random()) * token_s) for _ in range(samples)])
 
 
-def _stops_in_prefill(model: Model, context: int, samples: int) -> tuple[Timing, Timing]:
+def stops_in_prefill(model: Model, context: int, samples: int) -> tuple[Timing, Timing]:
     """Each at a random moment of the first third of the time that the last tokens of the prompt take: all layers do
     the same, and the sooner the stop, the more samples."""
     with prompt(model, context, _UNREAD_TOKENS, temperature=0.0) as unread:
@@ -138,9 +145,9 @@ def _stop(session: Session, after_s: float) -> tuple[float, float]:
     return seconds, ended - started
 
 
-def _rollbacks(session: Session, samples: int) -> Timing:
+def rollbacks(session: Session, samples: int) -> Timing:
     """To anywhere in the answer, each in a fork of its own. Forks and the lists of their ids, which a session that
-    streams has, are made ten at a time before the clock: a list of 8000 takes the caches from the call behind it."""
+    streams has, are made ten a sample before the clock: a list of 8000 takes the caches from the call behind it."""
     draws = random.Random(3)
     seconds: list[float] = []
     for _ in range(samples):
@@ -155,14 +162,41 @@ def _rollbacks(session: Session, samples: int) -> Timing:
     return timing(seconds)
 
 
-def _forks(session: Session, samples: int) -> Timing:
+def forks(session: Session, samples: int) -> Timing:
+    """Ten for a sample."""
+    return timing([_fork(session) for _ in range(samples * _CALLS_PER_SAMPLE)])
+
+
+def rollbacks_in_stream(session: Session, samples: int) -> Timing:
+    """To anywhere in the answer, in the loop over a stream."""
+    draws = random.Random(4)
     seconds: list[float] = []
     for _ in range(samples):
-        started = perf_counter()
-        child = session.fork()
-        seconds.append(perf_counter() - started)
-        child.close()
+        with session.fork() as child:
+            target = draws.randrange(len(child.answer_ids))
+            for _ in child.stream(max_tokens=1):
+                started = perf_counter()
+                child.rollback(to=target)
+                seconds.append(perf_counter() - started)
     return timing(seconds)
+
+
+def forks_in_stream(session: Session, samples: int) -> Timing:
+    """In the loop over a stream."""
+    seconds: list[float] = []
+    for _ in range(samples):
+        with session.fork() as child:
+            seconds += [_fork(child) for _ in child.stream(max_tokens=1)]
+    return timing(seconds)
+
+
+def _fork(session: Session) -> float:
+    """Seconds of a fork, which is closed after that."""
+    started = perf_counter()
+    child = session.fork()
+    seconds = perf_counter() - started
+    child.close()
+    return seconds
 
 
 def _injections(session: Session, samples: int) -> tuple[Timing, list[Correction]]:
