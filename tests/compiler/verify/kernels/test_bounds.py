@@ -10,6 +10,7 @@ from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
 from unsay.compiler.lower import Lowered, lower
+from unsay.compiler.lower.fast import fast_program
 from unsay.compiler.models import build_graph
 from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.kernels.bounds import prove_step
@@ -42,6 +43,12 @@ def _proved(lowered: Lowered, text: str | None = None, only: str = "") -> Result
 def test_every_access_of_a_step_is_inside(lowered: Lowered):
     result = _proved(lowered)
     assert result.status is Status.PROVED and re.match(r"\d+ kernels, \d+ accesses", result.detail)
+
+
+@pytest.mark.parametrize("only", ["rms_norm", "qkv", "quant", "gate_up", "matmul"])
+def test_so_is_every_access_of_the_kernels_of_the_fast_class(lowered: Lowered, only: str):
+    result = _proved(fast_program(lowered), only=only)
+    assert result.status is Status.PROVED and not result.detail.startswith("0 kernels"), result
 
 
 @pytest.mark.parametrize("only", ["append", "attend", "merge"])

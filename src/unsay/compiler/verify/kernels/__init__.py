@@ -76,6 +76,10 @@ def _integers() -> Iterator[Obligation]:
     for (weights, x), accumulator in overflow.BLOCKS.items():
         name = f"i of N4 is exact, {weights.name} {x.name}"
         yield Obligation(name, "T4", "induction", partial(overflow.prove_exact, accumulator))
+    for width, accumulator in overflow.WHOLE.items():
+        yield Obligation(
+            f"i of N15 is exact, K = {width}", "T4", "induction", partial(overflow.prove_exact, accumulator)
+        )
     for kind, accumulator in overflow.LONGEST.items():
         name = f"{kind} to K = {accumulator.count}"
         yield Obligation(name, "T4", "induction", partial(overflow.prove_exact, accumulator))

@@ -1,4 +1,4 @@
-"""Integer sums: the i of N4 is exact in int32 for every format, by induction on the number of products.
+"""Integer sums: the i of N4 and N15 is exact in int32 for every format, by induction on the number of products.
 
     S_0 = 0,   S_(n+1) = S_n + w * x,   low_w <= w <= high_w,   low_x <= x <= high_x
     n * least <= S_n <= n * most        with least, most the extremes of a product: kept by a step, and at n terms
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
-from unsay.isa.formats import QUANT_BLOCK, DType
+from unsay.isa.formats import QUANT_BLOCK, WHOLE_COLUMNS, WHOLE_WEIGHT_MOST, DType, whole_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,15 @@ BLOCKS = {
 }  # fmt: skip
 """The sum i of one block of N4."""
 
+WHOLE = {
+    width: Accumulator((-WHOLE_WEIGHT_MOST, WHOLE_WEIGHT_MOST), (-whole_most(width), whole_most(width)), width)
+    for width in (32, 576, 1536, 4096, WHOLE_COLUMNS)
+}
+"""The sum i of N15 over rows of some widths, the narrowest and the widest among them."""
+
 LONGEST = {
     "s8 * s8 in int32": Accumulator((-128, 127), (-128, 127), 131071),
     "u8 * s8 in int32": Accumulator((0, 255), (-128, 127), 65793),
-    "s8 * s12 in int32": Accumulator((-127, 127), (-2047, 2047), 8260),
     "u4 * s8 in int16": Accumulator((0, 15), (-128, 127), 17, 16),
 }
 """The most products of a kind that an accumulator holds; one more can overflow."""
