@@ -126,7 +126,7 @@ class Branch:
             pages = tree.take_pages(count) if count else []
             if is_copying:
                 tree.pool.copy(self.tip.page, pages[0])
-            elif in_tip:
+            elif in_tip and len(self.tip.tokens) > self.length % PAGE_TOKENS:
                 self._cut_tip()
             if pages:
                 self._write_table(self.tip.depth - is_copying, pages)
