@@ -37,6 +37,7 @@ from unsay.default_target import default_target
 from unsay.image import ModelSpec
 from unsay.isa.formats import DType, weight_bytes
 from unsay.isa.targets import find_target
+from unsay.kv.pages import PagePool
 from unsay.runtime.image import Image, load_image
 from unsay.runtime.native import NativeExecutor
 
@@ -93,8 +94,10 @@ class Stamped:
         self._image = replace(image, manifest=manifest, code=_executable(blob))
 
     def executor(self, num_pages: int) -> NativeExecutor:
-        """To run it with."""
-        pages = np.zeros((num_pages, self._image.manifest.spec.kv_layout.page_bytes), np.uint8)
+        """To run it with. Its pages are written: the system has one page of zeros for all that are not, and a step
+        would find that in its caches."""
+        pages = PagePool(self._image.manifest.spec.kv_layout.page_bytes, num_pages).memory
+        pages[:] = 0x11
         return NativeExecutor(self._image, pages, self.num_threads)
 
     def times(self) -> NDArray[np.int64]:
@@ -183,10 +186,11 @@ def main() -> None:
     made.add_argument("--threads", type=int, default=2)
     made.add_argument("--tokens", default="1,2,4,8,64,512", help="tokens of a step, between commas")
     made.add_argument("--context", type=int, default=1, help="tokens before each sequence's token")
+    made.add_argument("--kv", default="auto", help="format of keys and values")
     made.add_argument("--repeats", type=int, default=21)
     args: argparse.Namespace = made.parse_args()
     report = Report(args)
-    image = load_image(compile_model(Path(hub.resolve(args.model)), target=default_target()))
+    image = load_image(compile_model(Path(hub.resolve(args.model)), target=default_target(), kv=args.kv))
     stamped = Stamped(image, args.threads)
     for num_tokens in map(int, args.tokens.split(",")):
         bandwidth = read_bandwidth(args.threads, image.manifest.weights_bytes)

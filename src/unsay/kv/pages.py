@@ -6,6 +6,7 @@ import ctypes
 import mmap
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from threading import get_ident
 
 from unsay.errors import RequestError
@@ -129,10 +130,15 @@ class PagePool:
 
 
 def _map_lazily(num_bytes: int) -> mmap.mmap:
-    """Private anonymous memory that counts against nothing until it is written."""
+    """Private anonymous memory that counts against nothing until it is written, 2 MiB at a time where the system can:
+    a token reads a little of every page, and would wait for the address of each."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     try:
-        return mmap.mmap(-1, num_bytes, flags=flags)
+        mapped = mmap.mmap(-1, num_bytes, flags=flags)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without them
+                mapped.madvise(mmap.MADV_HUGEPAGE)
+        return mapped
     except (OSError, OverflowError) as error:
         raise RequestError(
             f"no address space for a KV pool of {num_bytes >> 20} MiB ({error}): ask for fewer tokens (kv_tokens)"

@@ -243,6 +243,10 @@ class Function:
         """The smaller of two signed integers."""
         return self.select(left.compare("slt", right), left, right)
 
+    def larger(self, left: Value, right: Value | int) -> Value:
+        """The larger of two signed integers."""
+        return self.select(left.compare("sgt", right), left, right)
+
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
         """a * b + c, rounded once."""
         arguments = (a, self.operand(a.type, b), self.operand(a.type, c))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from unsay.compiler.codegen.builder import (
@@ -46,12 +47,12 @@ from unsay.compiler.codegen.kernels.vector import (
     LANES,
     Output,
     argument,
+    dealt,
     index_at,
     kernel_parameters,
     largest,
     leave_if_interrupted,
     maximum,
-    share,
     share_or_all,
 )
 from unsay.core import PAGE_TOKENS
@@ -60,6 +61,14 @@ from unsay.isa.kv import KvLayout
 
 SPLIT_UNITS_PER_THREAD = 4
 """Parts are dealt out one by one while there are fewer (token, KV head) units than this per thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A part of a KV head."""
+
+    head: Value
+    part: Value
 
 
 def max_parts(context_length: int) -> int:
@@ -142,14 +151,15 @@ def _store_scale(f: Function, layout: KvLayout, row: Value, head: Value, part: L
     return f.select(small, zero, f.constant(F32, 127.0) / peak).splat(LANES)
 
 
-def attend(module: Module, unit: DotUnit, shape: Attention, max_parts: int) -> str:
+def attend(module: Module, dot: DotUnit, shape: Attention, max_parts: int) -> str:
     """Kernel (out, q f32 rows, pool, scratch). max_parts: of a context."""
     heads, most = shape.layout.num_kv_heads, shape.run_tokens
 
-    def call(f: Function, head: Value, part: Value, run: tuple[Value, Value], states: Value, stride: int) -> None:
-        pool = f["pool"].at(head * shape.layout.head_bytes)
-        q = f["q"].at(head * (shape.group * shape.layout.head_dim * 4) + shape.q_column * 4)
-        f.run(part_function(module, unit, shape), f["args"], pool, q, states, f.constant(I64, stride), part, *run)
+    def call(f: Function, unit: _Unit, run: tuple[Value, Value], states: Value, stride: int, following: _Unit) -> None:
+        pools = [f["pool"].at(each.head * shape.layout.head_bytes) for each in (unit, following)]
+        q = f["q"].at(unit.head * (shape.group * shape.layout.head_dim * 4) + shape.q_column * 4)
+        numbers = f.constant(I64, stride), unit.part, *run, following.part
+        f.run(part_function(module, dot, shape), f["args"], pools[0], q, states, pools[1], *numbers)
 
     def whole_runs(f: Function) -> None:
         """A unit is a KV head and a run of tokens with all their parts, which merge as they come."""
@@ -157,7 +167,7 @@ def attend(module: Module, unit: DotUnit, shape: Attention, max_parts: int) -> s
         part_states = f.buffer(most * shape.state_bytes)
         num_runs = (f["count"] + f["threads"] * most - 1) // (f["threads"] * most) * f["threads"]
         length = f.smaller((f["count"] + num_runs - 1) // num_runs, most)
-        with f.loop("unit", f["thread"], num_runs * heads, f["threads"]) as unit:
+        with dealt(f, num_runs * heads) as unit:
             head, begin = unit % heads, unit // heads * length
             end = f.smaller(begin + length, f["count"])
             with _sequences(f, begin, end) as (first, parts):
@@ -165,7 +175,7 @@ def attend(module: Module, unit: DotUnit, shape: Attention, max_parts: int) -> s
                     leave_if_interrupted(f)
                     is_first = part.compare("eq", 0)
                     goal = f.select(is_first, states, part_states)
-                    call(f, head, part, (first, end), goal, shape.state_bytes)
+                    call(f, _Unit(head, part), (first, end), goal, shape.state_bytes, _Unit(head, part + 1))
                     with f.when(is_first ^ 1), f.loop("token", first, end) as token, _reached(f, token, first, part):
                         place = (token - first) * shape.state_bytes
                         f.run(merge_function(module, shape), states.at(place), part_states.at(place))
@@ -173,17 +183,24 @@ def attend(module: Module, unit: DotUnit, shape: Attention, max_parts: int) -> s
                     _finish(f, shape, token, head, states.at((token - first) * shape.state_bytes))
 
     def single_parts(f: Function) -> None:
-        """A unit is a part of a KV head, for all tokens of a sequence."""
-        end = f["count"]
-        with _sequences(f, f.constant(I64, 0), end) as (first, parts):
-            begin, stop = share(f, parts * heads)
-            with f.loop("unit", begin, stop) as unit, f.loop("run", first, end, most) as run:
+        """A unit is a part of a KV head, for all tokens that have it."""
+        end, most_parts = f["count"], _most_parts(f)
+        num_units = most_parts * heads
+        with dealt(f, num_units) as number:
+            later = number + f["threads"]
+            later = f.select(later.compare("slt", num_units), later, number)
+            unit, following = (_Unit(each // most_parts, each % most_parts) for each in (number, later))
+            here = _sequences(f, f.constant(I64, 0), end)
+            with (
+                here as (first, parts),
+                f.when(unit.part.compare("slt", parts)),
+                f.loop("run", first, end, most) as run,
+            ):
                 leave_if_interrupted(f)
                 with of_one_sequence(f, run, first):
-                    head, part = unit // parts, unit % parts
-                    goal = f["scratch"].at(((run * heads + head) * max_parts + part) * shape.state_bytes)
-                    tokens = run, f.smaller(run + most, end)
-                    call(f, head, part, tokens, goal, heads * max_parts * shape.state_bytes)
+                    place = (run * heads + unit.head) * max_parts + unit.part
+                    tokens, goal = (run, f.smaller(run + most, end)), f["scratch"].at(place * shape.state_bytes)
+                    call(f, unit, tokens, goal, heads * max_parts * shape.state_bytes, following)
 
     def write(f: Function) -> None:
         split = _is_split(f, heads)
@@ -228,6 +245,15 @@ def _is_split(f: Function, heads: int) -> Value:
     """Whether parts are dealt out one by one; the same for every thread of the step."""
     few = (f["count"] * heads).compare("slt", f["threads"] * SPLIT_UNITS_PER_THREAD)
     return few & f["threads"].compare("ne", 1)
+
+
+def _most_parts(f: Function) -> Value:
+    """Of the tokens of the step, the most parts that one has."""
+    last = f.slot(I64, 0)
+    with f.loop("token", 0, f["count"]) as token:
+        position = index_at(f, argument(f, "positions"), token)
+        last.set(f.larger(last.get(), position))
+    return last.get() // PART_TOKENS + 1
 
 
 @contextmanager

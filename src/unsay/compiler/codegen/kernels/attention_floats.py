@@ -61,26 +61,26 @@ class FloatProducts(Products):
 
     def _score_pages(self, query: Query, heads: range, numbers: Sequence[Value]) -> None:
         f, part = self.f, self.part
-        pages, following = ([part.page(number + more) for number in numbers] for more in (0, len(numbers)))
-        values = [self.values(number) for number in numbers]
-        for (place, first, head), total in self._dots(query, heads, pages, 0, following).items():
+        pages = [part.page(number) for number in numbers]
+        ahead = [self.after_keys(query, number) for number in numbers]
+        for (place, first, head), total in self._dots(query, heads, pages, 0, ahead).items():
             f.store(total.get(), part.score(query, head, numbers[place] * PAGE_TOKENS + first), align=4)
-        for (place, first, head), total in self._dots(query, heads, pages, 1, values).items():
+        for (place, first, head), total in self._dots(query, heads, pages, 1).items():
             even = f.load(total.type, part.score(query, head, numbers[place] * PAGE_TOKENS + first), align=4)
             self.store_score(query, head, numbers[place], first, (even + total.get()) * part.shape.scale)
 
     def _dots(
-        self, query: Query, heads: range, pages: Sequence[Value], odd: Literal[0, 1], needed: Sequence[Value]
+        self, query: Query, heads: range, pages: Sequence[Value], odd: Literal[0, 1], ahead: Sequence[Value] = ()
     ) -> dict[tuple[int, int, int], Slot]:
         """Over d = odd, odd + 2 ...: fma(k[t][d], q[d], sum), by (place in pages, first token of a register, head).
 
-        needed: keys or values to ask for meanwhile.
+        ahead: pages to ask for meanwhile.
         """
         f, lanes, size = self.f, self.lanes, self.layout.element_bytes
         places = [(place, first) for place in range(len(pages)) for first in range(0, PAGE_TOKENS, lanes)]
         sums = {(*at, head): f.slot(vector(F32, lanes), 0.0) for at in places for head in heads}
         with f.loop("dim", odd, self.dim, 2) as dim:
-            for address in needed:
+            for address in ahead:
                 for line in range(0, 2 * PAGE_TOKENS * size, LINE_BYTES):
                     f.prefetch(address.at(dim * (PAGE_TOKENS * size) + line))
             q = {head: f.load(F32, self.part.q(query, head).at(dim * 4), align=4).splat(lanes) for head in heads}
@@ -97,7 +97,7 @@ class FloatProducts(Products):
         places = {(c, h): part.state(query).at((dim + (h * self.dim + c)) * 4) for c in columns for h in heads}
         sums = {at: f.slot(kind, f.load(kind, place, align=4)) for at, place in places.items()}
         with self.pages(query, block) as page:
-            self.prefetch_next_keys(query, page, dim, len(columns) * lanes)
+            self.prefetch_after_values(query, page, dim, len(columns) * lanes)
             values = self.values(page).at(dim * size)
             with f.loop("row", 0, f.smaller(query.keys - page * PAGE_TOKENS, PAGE_TOKENS)) as row:
                 key = page * PAGE_TOKENS + row

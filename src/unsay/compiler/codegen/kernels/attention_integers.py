@@ -10,7 +10,7 @@ from typing import Literal
 
 from unsay.compiler.codegen.builder import F32, F32X16, I32, I32X16, Value, vector
 from unsay.compiler.codegen.kernels.attention_products import Products
-from unsay.compiler.codegen.kernels.attention_run import PART_PAGES, Part, Query
+from unsay.compiler.codegen.kernels.attention_run import Part, Query
 from unsay.compiler.codegen.kernels.long_dot import MOST, LongDot
 from unsay.compiler.codegen.kernels.vector import LANES, largest, maximum
 from unsay.core import PAGE_TOKENS
@@ -59,8 +59,6 @@ class IntegerProducts(Products):
                 e, zero = f.load(F32X16, address, align=64), f.constant(F32X16, 0.0)
                 scales = self._row_scales(part.page(page), "values", 0, LANES)
                 f.store(f.select(e.compare("oeq", 0.0), zero, e * scales), address, align=64)
-                f.prefetch(part.page(page + PART_PAGES).at(self.layout.scale_offset(0, 0)))
-                f.prefetch(part.page(page + PART_PAGES).at(self.layout.scale_offset(0, 0) + PAGE_TOKENS * 4))
             weights = part.score(query, head)
             keys = query.pages * PAGE_TOKENS
             self._multipliers(query, head, keys, lambda key: weights.at(key * 4), weights)
@@ -109,10 +107,15 @@ class IntegerProducts(Products):
         """Scores of some registers of keys: each (place of its page after `number`, its first token)."""
         f, part, lanes = self.f, self.part, self.lanes
         pages = {place: part.page(number + place) for place, _ in places}
+        ahead = [self.after_keys(query, number + place) for place in pages]
+        for place in pages:
+            scales = part.page(number + (place + self.block_pages)).at(self.layout.scale_offset(0, 0))
+            f.prefetch(scales)
+            f.prefetch(scales.at(PAGE_TOKENS * 4))
         sums = self._dot.sums(len(places), len(heads))
         with f.loop("quad", 0, self.dim // 4) as quad:
-            for page in pages.values():
-                f.prefetch(page.at(self.layout.value_offset(0, 0)).at(quad * (PAGE_TOKENS * 4)))
+            for page in ahead:
+                f.prefetch(page.at(quad * (PAGE_TOKENS * 4)))
             data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
             words = [self._queries.at(part.row(query, h) * (self.dim * _WORD_BYTES)).at(quad * 8) for h in heads]
             self._dot.add(sums, data, words)
@@ -131,7 +134,7 @@ class IntegerProducts(Products):
         f, part, kind = self.f, self.part, vector(I32, self.lanes)
         sums = self._dot.sums(len(columns), len(heads))
         with self.pages(query, block) as page:
-            self.prefetch_next_keys(query, page, dim, len(columns) * self.lanes)
+            self.prefetch_after_values(query, page, dim, len(columns) * self.lanes)
             values = self.values(page).at(dim * 4)
             keys = f.smaller(query.keys - page * PAGE_TOKENS, PAGE_TOKENS)
             with f.loop("quad", 0, (keys + 3) // 4) as quad:

@@ -39,9 +39,10 @@ from unsay.core import PAGE_TOKENS
 
 
 def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
-    """void part(args, pool, q f32 [T][q_width], states, stride, part, first, end).
+    """void part(args, pool, q f32 [T][q_width], states, next_pool, stride, part, first, end, next_part).
 
-    The state of each token of a run that has a key in the part, `stride` bytes apart.
+    The state of each token of a run that has a key in the part, `stride` bytes apart. next_pool, next_part: what this
+    thread is likely to compute after this.
     """
 
     def write(f: Function) -> None:
@@ -68,8 +69,8 @@ def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
             products.finish(query)
 
     name = f"attend_part_{shape.name}_{shape.scale.hex()[4:]}"
-    parameters = [(PTR, "args"), (PTR, "pool"), (PTR, "q"), (PTR, "states")]
-    parameters += [(I64, name) for name in ("stride", "part", "first", "end")]
+    parameters = [(PTR, name) for name in ("args", "pool", "q", "states", "next_pool")]
+    parameters += [(I64, name) for name in ("stride", "part", "first", "end", "next_part")]
     doc = f"states of {shape.group} heads of {shape.layout.head_dim} over the keys of one part, of tokens first..end"
     return module.define(clean_name(name), parameters, write, doc)
 

@@ -1,8 +1,9 @@
 """What both products of attention (N9) share, scores q . k and values o += w v: the pages they go over.
 
 The keys of a part are gone over a block of pages at a time by all tokens of a run, then the values, so that a block is
-fetched into the first cache once for all. While keys are multiplied, values are asked for, and then the keys of the
-next part.
+fetched into the first cache once for all. While the first token of a run multiplies a block, the one after it is asked
+for: of keys, then of values, then of the keys this thread multiplies next. Much further ahead it would be gone from the
+first cache again before it is used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from unsay.compiler.codegen.builder import I32, Value, vector
+from unsay.compiler.codegen.builder import I32, I64, Value, vector
 from unsay.compiler.codegen.kernels.attention_run import PART_PAGES, Part, Query
 from unsay.core import PAGE_TOKENS
 
@@ -84,10 +85,29 @@ class Products(ABC):
         seen = f.select(tokens.compare("slt", left), score, -math.inf)
         f.store(seen, self.part.score(query, head, page * PAGE_TOKENS + first), align=4)
 
-    def prefetch_next_keys(self, query: Query, page: Value, dim: Value, num_dims: int) -> None:
-        """Ask for some dims of the keys of a page of the next part, once for the run."""
-        dim_bytes = PAGE_TOKENS * self.layout.element_bytes
-        with self.f.when(query.place.compare("eq", 0)):
-            keys = self.part.page(page + PART_PAGES).at(dim * dim_bytes)
+    def after_keys(self, query: Query, page: Value) -> Value:
+        """Address of what comes a block after the keys of a page; of its own keys if that is not to be asked for."""
+        number, is_near = self._a_block_on(query, page)
+        offset = self.f.select(is_near, self.f.constant(I64, 0), self.layout.value_offset(0, 0))
+        return self.part.page(number).at(offset)
+
+    def prefetch_after_values(self, query: Query, page: Value, dim: Value, num_dims: int) -> None:
+        """Ask for a share of what comes a block after the values of a page: as large as these dims are of a page."""
+        f, dim_bytes = self.f, PAGE_TOKENS * self.layout.element_bytes
+        number, is_near = self._a_block_on(query, page)
+        offset = f.select(is_near, f.constant(I64, self.layout.value_offset(0, 0)), 0)
+        with f.when(query.place.compare("eq", 0)):
+            head = f.select(is_near, self.part.page(number), self.part.next_page(number))
             for line in range(0, num_dims * dim_bytes, LINE_BYTES):
-                self.f.prefetch(keys.at(line))
+                f.prefetch(head.at(offset).at(dim * dim_bytes + line))
+            if self.layout.is_scaled:
+                f.prefetch(head.at(self.layout.scale_offset(0, 0)).at(dim * (2 * PAGE_TOKENS * 4 // self.dim)))
+
+    def _a_block_on(self, query: Query, page: Value) -> tuple[Value, Value]:
+        """(number of the page a block after this one, true), or (its number among those that follow, false) if the part
+        has no such block. For all but the first token of a run, the page itself."""
+        f, size = self.f, self.block_pages
+        length = (self.part.pages + (size - 1)) // size * size
+        number = f.select(query.place.compare("eq", 0), page + size, page)
+        is_near = number.compare("slt", length)
+        return f.select(is_near, number, number - length), is_near

@@ -106,6 +106,11 @@ class Part:
         index = self.f.smaller(self.f["part"] * PART_PAGES + number, self.last // PAGE_TOKENS)
         return page_address(self.f, self.shape, self.table, index)
 
+    def next_page(self, number: Value) -> Value:
+        """Address of a page of the part that this thread computes next, if it is of the same sequence."""
+        index = self.f.smaller(self.f["next_part"] * PART_PAGES + number, self.last // PAGE_TOKENS)
+        return page_in(self.f["next_pool"], self.shape, self.table, index)
+
     @contextmanager
     def queries(self, key: Value | int = 0) -> Generator[Query]:
         """For each token that sees this key of the part."""
@@ -163,7 +168,12 @@ def page_table(f: Function, token: Value) -> Value:
 
 def page_address(f: Function, shape: Attention, table: Value, index: Value) -> Value:
     """Address, in this layer, of the page with this index in its sequence."""
-    return f["pool"].at(index_at(f, table, index) * shape.layout.page_bytes)
+    return page_in(f["pool"], shape, table, index)
+
+
+def page_in(pool: Value, shape: Attention, table: Value, index: Value) -> Value:
+    """The same, of what lies at an offset of the pool."""
+    return pool.at(index_at(pool.function, table, index) * shape.layout.page_bytes)
 
 
 def maximum_at(shape: Attention, state: Value, head: Value | int) -> Value:

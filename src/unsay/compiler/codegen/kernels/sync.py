@@ -6,6 +6,7 @@
                      bit 31: all stop here
      68   sleepers   threads asleep on phase
     128   seen       a thread saw the interrupt word
+    192   dealt      units of work given out since the last barrier
 
 A thread that sees the interrupt word in a tile loop sets `seen` and leaves its kernel; whether the step stops is
 decided once per barrier, by the last to arrive, and published in the same word that releases the others. So all
@@ -84,6 +85,16 @@ tell:
 done:
   ret i1 %set
 }""",
+    "deal": """
+; the number of a unit of work that no other thread has got since the last barrier, in order from 0
+define internal i64 @deal(ptr %args) alwaysinline #0 {
+entry:
+  %sync.at = getelementptr i8, ptr %args, i64 {sync}
+  %sync = load ptr, ptr %sync.at
+  %dealt = getelementptr i8, ptr %sync, i64 192
+  %unit = atomicrmw add ptr %dealt, i64 1 monotonic
+  ret i64 %unit
+}""",
     "barrier": """
 ; wait for all threads of the step; whether all are to stop here
 define internal i1 @barrier(ptr %args, i32 %threads) noinline #0 {
@@ -99,6 +110,8 @@ entry:
   br i1 %last, label %publish, label %wait
 publish:
   store atomic i32 0, ptr %sync monotonic, align 4
+  %dealt = getelementptr i8, ptr %sync, i64 192
+  store atomic i64 0, ptr %dealt monotonic, align 8
   %set = call i1 @interrupted(ptr %args)
   %seen.at = getelementptr i8, ptr %sync, i64 128
   %seen = load atomic i32, ptr %seen.at monotonic, align 4

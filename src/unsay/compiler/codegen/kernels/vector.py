@@ -6,7 +6,8 @@ Every kernel is `void kernel(ptr args, i64 thread, i64 threads, i64 count, ptr .
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import (
@@ -66,6 +67,16 @@ def share_or_all(f: Function, num_units: Value | int) -> tuple[Value, Value]:
     begin, end = share(f, num_units)
     is_repeated = f["count"].compare("sle", REPEATED_ROWS)
     return f.select(is_repeated, f.constant(I64, 0), begin), f.select(is_repeated, f.operand(I64, num_units), end)
+
+
+@contextmanager
+def dealt(f: Function, num_units: Value) -> Generator[Value]:
+    """Units of work, given to the threads as they ask for them: who is slower does fewer. Leaves the kernel after the
+    last. For one kernel between two barriers, the same units for all threads."""
+    with f.loop("turn", 0, num_units):
+        unit = f.call("deal", I64, f["args"])
+        f.return_if(unit.compare("sge", num_units))
+        yield unit
 
 
 @dataclass(frozen=True, slots=True)

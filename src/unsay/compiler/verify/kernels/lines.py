@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from unsay.compiler.verify.kernels import indexes, lanes
-from unsay.compiler.verify.kernels.affine import Affine
+from unsay.compiler.verify.kernels.affine import Affine, of
 from unsay.compiler.verify.kernels.instructions import INTRINSICS, cast, compare, float_operation
 from unsay.compiler.verify.kernels.lanes import Lane
 from unsay.compiler.verify.kernels.state import choice
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _ARRAY = re.compile(r"\[(\d+) x i8\]")
 _NOT_STOPPED = frozenset({"interrupted", "barrier"})
 """Functions that say whether the step is to stop: what a stopped step leaves is thrown away, so they say no here."""
+
+_MOST_DEALT = 1 << 40
+"""A number that no count of units reaches: which units a thread gets is not known."""
 
 
 def execute(frame: Frame, line: Line) -> Value:
@@ -134,6 +137,8 @@ def _call(frame: Frame, line: Line) -> Value:
         return OPAQUE
     if name in _NOT_STOPPED:
         return z3.BoolVal(False)
+    if name == "deal":
+        return of(machine.symbol(name, 0, _MOST_DEALT))
     arguments = [frame.value(operand) for operand in line.operands]
     if name in machine.module:
         return OPAQUE if machine.world.enter(machine, name, arguments) else machine.run(name, *arguments) or OPAQUE
