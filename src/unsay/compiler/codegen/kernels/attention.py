@@ -5,6 +5,7 @@
                - many tokens:  a run of up to 8 tokens and all their parts, so that a part's keys and values are
                                read from cache by all of them; the parts merge as they come
                - few tokens:   one part of one token, so that threads share a long context; results to scratch
+               which a thread takes when it is done with the one before
     merge      few tokens: the parts of a (token, KV head), in order
 
 Which way is taken changes who computes what, never the order of one output's arithmetic.
