@@ -204,8 +204,9 @@ class Runner:
         return True
 
     def _finish(self, run: Run) -> None:
-        self._withdraw(run)
-        self._run = None
+        if run.stream is not None:
+            self._engine.withdraw(run.stream.request)
+        self._run = run.stream = None
         self._timeline.interrupt()
 
     def _withdraw(self, run: Run) -> None:
