@@ -104,7 +104,8 @@ class PagePool:
     def discard(self, page: int) -> None:
         """Give the page's memory back to the system; other Python threads run meanwhile.
 
-        All but the ends it shares with its neighbours, where the system's pages are no divisors of ours (64 KiB).
+        All but the ends it shares with its neighbours, where the system's pages are no divisors of ours (64 KiB). It no
+        longer counts as the process's; of a huge page with others in it, the system takes it when it runs short.
         """
         start = -(-page * self.page_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (page + 1) * self.page_bytes // mmap.PAGESIZE * mmap.PAGESIZE
