@@ -15,7 +15,8 @@ import argparse
 import mmap
 import re
 import tempfile
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -90,8 +91,9 @@ class Stamped:
         stamps = _STAMP.replace("NUM_PLACES", str(self._memory.shape[1]))
         stamps = stamps.replace("ADDRESS", str(self._memory.ctypes.data))
         blob, symbols = compile_module(text[:start] + _stamped(text[start:end]) + text[end:] + stamps, target)
-        manifest = replace(image.manifest, entry={name: symbols[name] for name in ENTRIES})
-        self._image = replace(image, manifest=manifest, code=_executable(blob))
+        self._image = copy(image)
+        self._image.manifest = image.manifest._replace(entry={name: symbols[name] for name in ENTRIES})
+        self._image.code = _executable(blob)
 
     def executor(self, num_pages: int) -> NativeExecutor:
         """To run it with. Its pages are written: the system has one page of zeros for all that are not, and a step

@@ -45,7 +45,6 @@ import time
 marks = {"python": time.clock_gettime(time.CLOCK_MONOTONIC)}
 def mark(name): marks[name] = time.clock_gettime(time.CLOCK_MONOTONIC)
 import sys
-import numpy; mark("numpy")
 import minijinja; mark("minijinja")
 import unsay.model, unsay.runtime.native; mark("unsay")
 from pathlib import Path
@@ -66,7 +65,7 @@ print(json.dumps({
     "modules": len(sys.modules),
     "peak_mb": int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6,
     "apart_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6,
-    "kv_mb": pool.num_used * pool.memory.shape[1] / 1e6,
+    "kv_mb": pool.num_used * pool.page_bytes / 1e6,
 }))
 model.close()
 """

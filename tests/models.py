@@ -21,9 +21,8 @@ def loaded(path: Path, executor: str = "null", **options: object) -> Iterator[Mo
 
 def fresh_run(model: Model, ids: list[int], num_tokens: int, params: SamplingParams) -> list[int]:
     """What follows `ids` when nothing was there before: one token at a time from logits over the whole context."""
-    from dataclasses import replace
 
-    one = replace(params, max_tokens=1, ignore_eos=True)
+    one = params._replace(max_tokens=1, ignore_eos=True)
     context = list(ids)
     for _ in range(num_tokens):
         (event,) = model.generate(context, one)

@@ -252,9 +252,10 @@ with unsay.load(sys.argv[1]) as model:
     chat.user("hello")
     chat.generate(max_tokens=100)  # among them guesses, and draws that a glance does not decide
 unneeded = (
-    "numpy", "llvmlite", "sqlite3", "subprocess", "unsay.compiler.pipeline", "unsay.runtime.reference",
-    "unsay.vm.interpreter", "unsay.vm.execution", "z3", "tokenizers", "rich", "asyncio", "ssl", "importlib.metadata",
-    "unicodedata", "unsay.session.letters", "unsay.compiler.passes", "unsay.compiler.pack",
+    "numpy", "dataclasses", "inspect", "llvmlite", "sqlite3", "subprocess", "unsay.compiler.pipeline",
+    "unsay.runtime.reference", "unsay.isa.program", "unsay.vm.interpreter", "unsay.vm.execution", "z3", "tokenizers",
+    "rich", "asyncio", "ssl", "importlib.metadata", "unicodedata", "unsay.session.letters", "unsay.compiler.passes",
+    "unsay.compiler.pack",
 )
 print([name for name in unneeded if name in sys.modules])
 """

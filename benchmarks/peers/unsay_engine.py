@@ -1,29 +1,18 @@
-"""unsay as a contestant: what a program that uses the public API gets, detokenizing included."""
+"""unsay as a contestant: what a program that uses the public API gets, detokenizing included.
+
+What only some verbs need is imported by them: a start to the first token is one of the things measured.
+"""
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Iterator
-from importlib.metadata import version
 from time import perf_counter, sleep
 from typing import Any
 
-import numpy as np
-
 from benchmarks.peers.protocol import Settings, Unable, serve
 from unsay import Model, SamplingParams, Session, TokenEvent, load
-from unsay.benchmark.contexts import computed
-from unsay.benchmark.correct import (
-    forks,
-    forks_in_stream,
-    rollbacks,
-    rollbacks_in_stream,
-    stops_in_decode,
-    stops_in_prefill,
-)
 from unsay.core import PAGE_TOKENS
-from unsay.evaluation import token_log_probs
 from unsay.isa.classes import FAST
 from unsay.vm.context import Context
 
@@ -39,15 +28,15 @@ class Engine:
         if settings.kv != "f16":
             given["kv"] = settings.kv
         for name in given:
-            if name not in inspect.signature(load).parameters:
+            if name not in (load.__kwdefaults__ or {}):
                 raise Unable(f"this unsay has no load({name}=...)")
         self._model: Model = load(settings.model, num_threads=settings.threads, **given)
         self._held: list[tuple[list[int], Context]] = []
 
     def about(self) -> dict[str, Any]:
         """kv_token_bytes: keys and values of one token."""
-        page_bytes = self._model.tree.pool.memory.shape[1]
-        return {"version": version("unsay"), "kv_token_bytes": page_bytes // PAGE_TOKENS}
+        page_bytes = self._model.tree.pool.page_bytes
+        return {"kv_token_bytes": page_bytes // PAGE_TOKENS}
 
     def prefill(self, ids: list[int]) -> dict[str, Any]:
         """A prompt none of which is held, to its first token."""
@@ -108,6 +97,9 @@ class Engine:
 
     def stops(self, context: int, samples: int) -> dict[str, Any]:
         """Microseconds of stops, see unsay.benchmark.correct."""
+        from unsay.benchmark.contexts import computed
+        from unsay.benchmark.correct import stops_in_decode, stops_in_prefill
+
         with computed(self._model, context, _ANSWER_TOKENS, temperature=0.0) as session:
             decode, _ = stops_in_decode(session, samples)
         prefill, _ = stops_in_prefill(self._model, context, samples)
@@ -118,6 +110,9 @@ class Engine:
 
     def rollbacks(self, context: int, samples: int) -> dict[str, Any]:
         """Microseconds of rollbacks and forks, ten for a sample, and of as many as samples in a stream."""
+        from unsay.benchmark.contexts import computed
+        from unsay.benchmark.correct import forks, forks_in_stream, rollbacks, rollbacks_in_stream
+
         with computed(self._model, context, _ANSWER_TOKENS, temperature=0.0) as session:
             rollback, fork = rollbacks(session, samples), forks(session, samples)
             cold = rollbacks_in_stream(session, samples).p50_us, forks_in_stream(session, samples).p50_us
@@ -128,6 +123,10 @@ class Engine:
 
     def perplexity(self, window: list[int], first_scored: int) -> dict[str, Any]:
         """Negative log-likelihoods, in nats, of a window's tokens from `first_scored` on, added up."""
+        import numpy as np
+
+        from unsay.evaluation import token_log_probs
+
         logits = self._model.logits(window[:-1])[first_scored - 1 :]
         return {"nll": -float(np.sum(token_log_probs(logits, window[first_scored:])))}
 

@@ -14,7 +14,6 @@ E  embedding (hidden) size      F  feed-forward size
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -36,13 +35,13 @@ PAGE_TOKENS = 16
 """P: tokens in one KV page."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
+class SamplingParams(NamedTuple):
     """How the next token is chosen. The defaults are greedy-free, plain sampling at temperature 0.7.
 
     temperature 0 is greedy. top_k 0, top_p 1.0 and min_p 0.0 are off. Penalties look at the tokens of the
-    branch itself. `seed` keys the noise of every position (Philox), so an edit leaves other draws alone.
-    `stop` strings end the answer and are not part of it. Validated by `engine.params.validate`.
+    branch itself. `logit_bias` is added to the logits of the tokens it names. `seed` keys the noise of every
+    position (Philox), so an edit leaves other draws alone. `stop` strings end the answer and are not part of
+    it. Validated by `engine.params.validate`.
     """
 
     temperature: float = 0.7
@@ -52,7 +51,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = field(default_factory=dict[int, float])
+    logit_bias: dict[int, float] | None = None
     seed: int = 0
     max_tokens: int = 512
     stop: tuple[str, ...] = ()

@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from unsay.cachedir import cache_root
 from unsay.core import Progress
 from unsay.errors import CacheError, ModelNotFoundError
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(NamedTuple):
     """A wheel: `name==version`, its size and its checksum."""
 
     requirement: str
@@ -26,8 +25,7 @@ class Archive:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownModel:
+class KnownModel(NamedTuple):
     """A model file `member` inside the wheel of `requirement`."""
 
     name: str
@@ -43,8 +41,7 @@ class KnownModel:
         return cache_root() / "models" / self.name.replace(":", "-") / Path(self.member).name
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
+class ModelEntry(NamedTuple):
     """A line of `unsay list`."""
 
     name: str

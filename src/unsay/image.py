@@ -15,8 +15,8 @@ The packed weights lie in a file of their own, shared by the images of all targe
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from unsay.errors import CacheError
 from unsay.isa.kv import KV_FORMATS, KvLayout
@@ -24,8 +24,7 @@ from unsay.isa.kv import KV_FORMATS, KvLayout
 IMAGE_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """Shape of the model, from its file, and the format of its KV pages. Sizes in elements, context_length in tokens.
 
     rope_pairing: rows of a head of Q and K that rotate together (N8): (2i, 2i + 1) if adjacent, (i, i + D/2) if halves.
@@ -55,8 +54,7 @@ class ModelSpec:
         return KvLayout(self.num_layers, self.num_kv_heads, self.head_dim, KV_FORMATS[self.kv_format])
 
 
-@dataclass(frozen=True, slots=True)
-class VocabSpec:
+class VocabSpec(NamedTuple):
     """The tokenizer as the model file states it (GGUF `tokenizer.*`), before any library sees it.
 
     kind: `tokenizer.ggml.model` ("gpt2" is byte-level BPE); pre: `tokenizer.ggml.pre`. tokens: [V] strings;
@@ -79,8 +77,7 @@ class VocabSpec:
     end_ids: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """What the runtime must know to run an image.
 
     target: name of the instruction set `code.bin` was made for. weights: path of the packed weights file, relative
@@ -101,7 +98,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Text of manifest.json."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        fields = {**self._asdict(), "spec": self.spec._asdict()}
+        return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -116,8 +114,7 @@ class Manifest:
             raise CacheError(f"damaged image manifest: {error}; delete the image to have it made again") from error
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFiles:
+class ImageFiles(NamedTuple):
     """Where the files of one image are."""
 
     directory: Path

@@ -1,7 +1,5 @@
 """Model shapes and tensor types for compiler tests, without any file."""
 
-from dataclasses import replace
-
 from unsay.compiler.ir.types import TensorType
 from unsay.image import ModelSpec
 from unsay.isa.formats import DType
@@ -10,11 +8,11 @@ SMOLLM2 = ModelSpec(
     name="smollm2", architecture="llama", num_layers=30, embedding_size=576, num_heads=9, num_kv_heads=3, head_dim=64,
     ffn_size=1536, vocab_size=49152, context_length=8192, norm_eps=1e-5, rope_base=100000.0,
 )  # fmt: skip
-TINY = replace(
-    SMOLLM2, name="tiny", num_layers=2, embedding_size=64, num_heads=4, num_kv_heads=2, head_dim=32, ffn_size=96,
+TINY = SMOLLM2._replace(
+    name="tiny", num_layers=2, embedding_size=64, num_heads=4, num_kv_heads=2, head_dim=32, ffn_size=96,
     vocab_size=293, context_length=64,
 )  # fmt: skip
-TINY_QWEN2 = replace(TINY, architecture="qwen2", rope_pairing="halves")
+TINY_QWEN2 = TINY._replace(architecture="qwen2", rope_pairing="halves")
 
 
 def tensor_types(

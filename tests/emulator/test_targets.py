@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from unsay.isa.targets import find_target
 _ON_EMULATOR = {
     "avx512-vnni": find_target("avx512-vnni"),
     # The emulated CPU has vpdpbusd on 32-byte registers in its AVX-512 (EVEX) form only: same operation, same text.
-    "avx-vnni": dataclasses.replace(
-        find_target("avx-vnni"), llvm_cpu="x86-64-v4", llvm_features="+avx512vnni,+prefer-256-bit,-avxvnni"
+    "avx-vnni": find_target("avx-vnni")._replace(
+        llvm_cpu="x86-64-v4", llvm_features="+avx512vnni,+prefer-256-bit,-avxvnni"
     ),
     "avx2": find_target("avx2"),
 }

@@ -181,7 +181,7 @@ REFUSED = [
     {"temperature": -0.1}, {"temperature": math.nan}, {"temperature": math.inf}, {"temperature": "hot"},
     {"temperature": True}, {"top_k": -1}, {"top_k": 2.5}, {"top_k": 2**31}, {"top_p": 1.1}, {"top_p": -0.1},
     {"top_p": math.nan}, {"min_p": 2.0}, {"seed": -1}, {"seed": 2**64}, {"seed": 1.5}, {"seed": None},
-    {"logit_bias": None}, {"logit_bias": [3]}, {"ignore_eos": 1}, {"ignore_eos": None},
+    {"logit_bias": 3}, {"logit_bias": [3]}, {"ignore_eos": 1}, {"ignore_eos": None},
     {"logit_bias": {V: 1.0}}, {"logit_bias": {-1: 1.0}}, {"logit_bias": {3: math.nan}}, {"logit_bias": {"3": 1.0}},
     {"max_tokens": 0}, {"max_tokens": -5}, {"repetition_penalty": 0.0}, {"frequency_penalty": math.inf},
     {"stop": "END"}, {"stop": ("",)}, {"stop": (5,)},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,10 @@ PROMPT = [10 + i * 7 % 200 for i in range(40)]
 PARAMS = SamplingParams(temperature=1.0, seed=11, max_tokens=60, ignore_eos=True)
 WAYS = {
     "plain": PARAMS,
-    "greedy": replace(PARAMS, temperature=0.0),
-    "penalties": replace(PARAMS, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.4),
-    "filters": replace(PARAMS, top_k=20, top_p=0.9, min_p=0.01),
-    "few tokens": replace(PARAMS, max_tokens=5),
+    "greedy": PARAMS._replace(temperature=0.0),
+    "penalties": PARAMS._replace(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.4),
+    "filters": PARAMS._replace(top_k=20, top_p=0.9, min_p=0.01),
+    "few tokens": PARAMS._replace(max_tokens=5),
 }
 
 
@@ -73,7 +72,7 @@ def test_wrong_guesses_give_the_same_events(model: Model, way: str, every: int) 
 def test_a_stop_string_inside_guesses_ends_the_answer_there(model: Model) -> None:
     plain, _ = run(model, PARAMS, None)
     text = "".join(event.text for event in plain)
-    params = replace(PARAMS, stop=(text[len(text) // 2 :][:6],))
+    params = PARAMS._replace(stop=(text[len(text) // 2 :][:6],))
     stopped, _ = run(model, params, None)
     guessed, _ = run(model, params, [event.token_id for event in plain])
     assert guessed == stopped

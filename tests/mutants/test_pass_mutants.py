@@ -1,7 +1,6 @@
 """No wrong graph gets past the checks after a pass: what its level allows (spec.py), and T1 (validate.py)."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -21,7 +20,7 @@ from unsay.errors import IrError, PassError
 _EACH_MODEL, _EACH_CASE = 3, 3
 """Mutants drawn for each pass and model, and for each case of tests/ir: always the same ones."""
 
-_MODELS = [replace(TINY, num_layers=1), TINY_QWEN2]
+_MODELS = [TINY._replace(num_layers=1), TINY_QWEN2]
 _CASES = [case for case in cases() if case.after != case.before and case.name != "dce"]
 
 

@@ -7,7 +7,6 @@ changed and the real pass made of each graph; where they differ, legality or T1 
 import random
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -24,7 +23,7 @@ from unsay.compiler.models import build_graph
 from unsay.compiler.passes.pipeline import BY_NAME, PIPELINE, Pass
 from unsay.compiler.verify.spec import Level
 
-_MODEL = replace(TINY_QWEN2, num_layers=1)
+_MODEL = TINY_QWEN2._replace(num_layers=1)
 _EACH, _LIMIT_S = 2, 0.2
 _STEPS = [step for name, step in BY_NAME.items() if name not in ("dce", "schedule", "plan_memory")]
 """Passes that rewrite values: dce only removes what is not seen, the others write remarks that are checked apart."""

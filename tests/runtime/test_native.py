@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +179,7 @@ assert "llvmlite" not in sys.modules
 def test_a_damaged_image_is_refused(files: ImageFiles, tmp_path: Path) -> None:
     for name in ("manifest.json", "program.avm", "code.bin"):
         (tmp_path / name).write_bytes((files.directory / name).read_bytes())
-    damaged = replace(files, directory=tmp_path)
+    damaged = files._replace(directory=tmp_path)
     load_image(damaged)
     (tmp_path / "code.bin").write_bytes(b"\x90" * 16)
     with pytest.raises(CacheError, match="size"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.tiny import CHAT_TEMPLATE, tiny_vocabulary
 from unsay.image import VocabSpec
 from unsay.vocabulary import Vocabulary, vocabulary
@@ -26,7 +24,7 @@ def tiny_spec(**changes: object) -> VocabSpec:
         add_bos=False,
         chat_template=CHAT_TEMPLATE,
     )
-    return replace(spec, **changes)  # type: ignore[arg-type]
+    return spec._replace(**changes)  # type: ignore[arg-type]
 
 
 def tiny_words(**changes: object) -> Vocabulary:

@@ -24,9 +24,8 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from unsay.cachedir import wait_for_lock
 from unsay.errors import CacheError, ModelFileError, ModelNotFoundError
@@ -43,8 +42,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
+class FileIdentity(NamedTuple):
     """What changes when a file's bytes do."""
 
     path: str
@@ -79,7 +77,7 @@ def file_digest(root: Path, path: Path, progress: Progress | None = None) -> str
             raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
         return digest
 
-    return remembered_digest(root, identity.path, asdict(identity), read)
+    return remembered_digest(root, identity.path, identity._asdict(), read)
 
 
 def remembered_digest(root: Path, name: str, identity: object, make: Callable[[], str]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Most tokens (T), logit rows (R) and threads of a step; scratch memory and barriers are sized for them."""
 
     max_tokens: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, cast
 
 from unsay.core import SamplingParams
@@ -12,11 +11,10 @@ from unsay.errors import RequestError
 
 def changed(params: SamplingParams, fields: dict[str, Any]) -> SamplingParams:
     """The params with these fields; RequestError names one that does not exist."""
-    names = [field.name for field in dataclasses.fields(params)]
     for name in fields:
-        if name not in names:
-            raise RequestError(f"there is no sampling parameter {name!r}; there are: {', '.join(names)}")
-    return dataclasses.replace(params, **fields)
+        if name not in params._fields:
+            raise RequestError(f"there is no sampling parameter {name!r}; there are: {', '.join(params._fields)}")
+    return params._replace(**fields)
 
 
 def validate(params: SamplingParams, vocab_size: int) -> None:
@@ -47,6 +45,8 @@ def _check_integer(name: str, value: object, low: int, high: int, hint: str) -> 
 
 
 def _check_bias(bias: object, vocab_size: int) -> None:
+    if bias is None:
+        return
     if not isinstance(bias, dict):
         raise RequestError(
             f"logit_bias is {bias!r}: it must be a dictionary from token id to bias, as logit_bias={{5: -1.0}}"

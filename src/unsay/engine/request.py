@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from unsay.core import Lane, SamplingParams, TokenEvent
 from unsay.engine.drafter import Drafter
@@ -13,11 +12,12 @@ from unsay.errors import UnsayError
 from unsay.runtime.scan import is_plain
 from unsay.vm.context import Context
 
+_ids = itertools.count(1)
+
 MAX_UNDELIVERED = 2
 """Events a request may be ahead of its reader, so that requests read by different threads still share steps."""
 
 
-@dataclass(slots=True, eq=False)
 class Request:
     """One answer in the making. Changed only under the scheduler's lock.
 
@@ -28,24 +28,30 @@ class Request:
     finish: why no more will come. error: what ended it instead.
     """
 
-    context: Context
-    params: SamplingParams
-    history: list[int]
-    answer_start: int
-    eos_ids: frozenset[int]
-    num_left: int
-    drafter: Drafter | None = None
-    num_computed: int = 0
-    last_turn: int = 0
-    events: deque[TokenEvent] = field(default_factory=deque[TokenEvent])
-    finish: str | None = None
-    error: UnsayError | None = None
-    is_withdrawn: bool = False
-    id: int = field(default_factory=itertools.count(1).__next__)
-    _is_plain: bool = field(init=False)
+    __slots__ = (
+        "_is_plain", "answer_start", "context", "drafter", "eos_ids", "error", "events", "finish", "history", "id",
+        "is_withdrawn", "last_turn", "num_computed", "num_left", "params",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        self._is_plain = is_plain(self.params)
+    def __init__(
+        self,
+        context: Context,
+        params: SamplingParams,
+        history: list[int],
+        answer_start: int,
+        eos_ids: frozenset[int],
+        num_left: int,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self.context, self.params, self.history, self._is_plain = context, params, history, is_plain(params)
+        self.answer_start, self.eos_ids, self.num_left, self.drafter = answer_start, eos_ids, num_left, drafter
+        self.num_computed = 0
+        self.last_turn = 0
+        self.events: deque[TokenEvent] = deque()
+        self.finish: str | None = None
+        self.error: UnsayError | None = None
+        self.is_withdrawn = False
+        self.id = next(_ids)
 
     @property
     def is_over(self) -> bool:

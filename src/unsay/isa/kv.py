@@ -10,7 +10,7 @@ Rows at and beyond a context's length hold garbage and are never read for their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from unsay.core import PAGE_TOKENS
 from unsay.errors import RequestError
@@ -37,8 +37,7 @@ def check_kv_format(name: object) -> None:
         raise RequestError(f"KV format {name!r} is not known; there are: {AUTO}, {', '.join(KV_FORMATS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class KvLayout:
+class KvLayout(NamedTuple):
     """Byte offsets inside a KV page. dtype: of an element."""
 
     num_layers: int

@@ -12,8 +12,8 @@ Arithmetic of the tensor instructions is defined bit for bit in docs/numerics.md
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 NO_REGISTER = 0xFF
 NUM_REGISTERS = 16
@@ -58,8 +58,7 @@ class Dim0(IntEnum):
     ROWS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Opcode:
+class Opcode(NamedTuple):
     """One row. `registers`: roles of rd, ra, rb, rc, "" where unused, "x?" where optional. `fields`: payload as
     (name, struct code); `flags`: name of each bit from bit 0. `tensor`: runs inside the native step."""
 

@@ -6,7 +6,7 @@ so a flag stands for CPU and operating system alike. No CPU has the flag of WebA
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from unsay.errors import TargetError
 
@@ -17,8 +17,7 @@ _AARCH64 = ("asimd", "atomics", "asimddp")
 _X86_64_V4 = (*_X86_64_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """One instruction set. `llvm_cpu`, `llvm_features`: the same set in LLVM's words. `vector_bytes`: of a register."""
 
     name: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import platform
-from dataclasses import dataclass
+import os
 from pathlib import Path
+from typing import NamedTuple
 
 from unsay.errors import TargetError
 from unsay.isa.targets import TARGETS, find_target
@@ -18,8 +18,7 @@ _OLDEST = {
 """The least demanding target of each architecture, and what it means."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(NamedTuple):
     """Name and feature flags, as Linux reports them for the first processor."""
 
     name: str
@@ -28,9 +27,9 @@ class Cpu:
 
 def probe() -> Cpu:
     """The CPU this process runs on; raises TargetError where there is no Linux on x86-64 or AArch64 to ask."""
-    machine = platform.machine()
+    system, _, _, _, machine = os.uname()
     if machine not in ("x86_64", "aarch64") or not _CPUINFO.exists():
-        raise TargetError(f"unsay needs an x86-64 or AArch64 CPU under Linux; this is {machine}, {platform.system()}")
+        raise TargetError(f"unsay needs an x86-64 or AArch64 CPU under Linux; this is {machine}, {system}")
     return parse_cpuinfo(_CPUINFO.read_text())
 
 

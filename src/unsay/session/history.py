@@ -12,15 +12,13 @@ Kept contexts are parked: when the KV pool is full the tree takes their pages an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from unsay.errors import RequestError
 from unsay.vm.context import Context
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of `Session.history()`. text: what was said, sampled or injected, or what a rollback dropped."""
 
     number: int

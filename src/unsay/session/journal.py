@@ -7,8 +7,7 @@ pauses: what a crash can lose of them, the seed makes again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unsay.core import PAGE_TOKENS, SamplingParams
 from unsay.errors import SessionLogError
@@ -83,7 +82,7 @@ class Journal:
 
 def settings_of(system: str | None, params: SamplingParams, is_fast: bool) -> dict[str, Any]:
     """What a session is made with, as the log keeps it."""
-    return {"system": system, "params": asdict(params), "prefill": FAST if is_fast else EXACT}
+    return {"system": system, "params": params._asdict(), "prefill": FAST if is_fast else EXACT}
 
 
 def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams, bool]:
@@ -99,7 +98,8 @@ def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams,
             "it is of"
         )
     fields = dict(settings["params"])
-    fields["logit_bias"] = {int(token_id): bias for token_id, bias in fields["logit_bias"].items()}
+    given: dict[str, float] | None = fields["logit_bias"]
+    fields["logit_bias"] = given and {int(token_id): bias for token_id, bias in given.items()}
     fields["stop"] = tuple(fields["stop"])
     return settings["system"], SamplingParams(**fields), prefill == FAST
 
@@ -115,8 +115,7 @@ def restore_history(tree: KvTree, state: State) -> tuple[History, Context, Place
     return history, context, history.current.place
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """A session of a log: how it was made, what it is, and the journal that goes on with it."""
 
     system: str | None

@@ -11,8 +11,8 @@ key here, which is its id and the class it is computed in (isa/classes.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from unsay.errors import SessionLogError
 from unsay.isa.classes import ids_of, keys_of
@@ -38,8 +38,7 @@ PROMPTS = (Verb.USER, Verb.APPEND)
 """What adds tokens outside answers: those of the class of prompts. All others are exact."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One line of a log.
 
     kept, token_ids: the context is then its first `kept` tokens and these. answer_start, has_turns, finish, stop: as in
@@ -56,8 +55,7 @@ class Event:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A session as its log leaves it, its tokens as keys (isa/classes.py).
 
     entries: the event each was made by and the number of its parent, of which the first has none. redo: the entry that
@@ -98,7 +96,7 @@ def replay(events: Iterable[Event], is_fast: bool = False) -> State:
     machine = _Replay()
     for number, event in enumerate(events):
         if is_fast and event.verb in PROMPTS:
-            event = replace(event, token_ids=tuple(keys_of(event.token_ids, is_fast)))
+            event = event._replace(token_ids=tuple(keys_of(event.token_ids, is_fast)))
         try:
             machine.apply(event)
         except (IndexError, KeyError) as error:
@@ -124,7 +122,7 @@ class _Replay:
 
     def growing(self) -> Event | None:
         """What was sampled since the current entry, as one event."""
-        return self._last and replace(self._last, kept=self._length(), token_ids=tuple(self._sampled))
+        return self._last and self._last._replace(kept=self._length(), token_ids=tuple(self._sampled))
 
     def apply(self, event: Event) -> None:
         """Do what the event says."""
@@ -154,7 +152,7 @@ class _Replay:
         self._last = None
         self._sampled = []
         if grown is not None and grown.token_ids:
-            self._add(replace(grown, verb=Verb.ANSWER))
+            self._add(grown._replace(verb=Verb.ANSWER))
 
     def _add(self, event: Event) -> None:
         if not 0 <= event.kept <= self._length():
@@ -185,6 +183,6 @@ class _Replay:
         """A fork has the tokens and the place, and a history of its own."""
         state = State(tuple(self.entries), self.current, {}, None)
         place, _ = self.entries[self.current]
-        self.entries = [(replace(place, verb=Verb.FORK, kept=0, token_ids=tuple(state.keys_at(self.current))), None)]
+        self.entries = [(place._replace(verb=Verb.FORK, kept=0, token_ids=tuple(state.keys_at(self.current))), None)]
         self.current = 0
         self.redo = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from unsay.errors import RequestError
 from unsay.kv.node import num_shared
@@ -12,8 +12,7 @@ from unsay.session.detokenizer import Detokenizer
 from unsay.session.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(NamedTuple):
     """Two contexts: the tokens they begin with alike, then the text only one of them has."""
 
     num_common: int

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from unsay.errors import TemplateError
 from unsay.session.template import ChatTemplate, Span
 from unsay.session.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(NamedTuple):
     """Writes user turns with the model's template. system: text of the system message, None for the template's own."""
 
     template: ChatTemplate

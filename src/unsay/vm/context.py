@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from unsay.errors import PositionError, RequestError
 from unsay.isa.classes import MAX_TOKEN_ID, ids_of, keys_of
@@ -55,12 +54,11 @@ def check_token_ids(token_ids: Iterable[int]) -> list[int]:
     return [int(token_id) for token_id in ids]
 
 
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
+class _Checkpoint(NamedTuple):
     """Registers and pc at a length. Links to the one before, and by `jump` to one further back (Myers, 1983), so that
     contexts share the chain and finding the nearest below an index takes O(log n) steps."""
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     registers: tuple[int, ...]
     pc: int
     depth: int

@@ -139,11 +139,11 @@ def test_every_activation_lies_inside_the_arena_and_every_weight_inside_the_plan
 
 
 def test_the_arena_reuses_bytes_over_the_layers():
-    shallow = replace(TINY, num_layers=1)
+    shallow = TINY._replace(num_layers=1)
     assert _lower(TINY).arena_bytes == _lower(shallow).arena_bytes
 
 
 def test_graph_to_program_takes_as_much_work_for_each_layer():
     """No pass looks at the whole graph once for each operation; benchmarks/startup.py has the time."""
-    shallow, middle, deep = (num_lines(partial(_lower, replace(SMOLLM2, num_layers=layers))) for layers in (4, 8, 12))
+    shallow, middle, deep = (num_lines(partial(_lower, SMOLLM2._replace(num_layers=layers))) for layers in (4, 8, 12))
     assert abs((deep - middle) - (middle - shallow)) < 0.01 * shallow

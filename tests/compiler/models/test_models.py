@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from tests.compiler.shapes import TINY, TINY_QWEN2, tensor_types
@@ -47,7 +45,7 @@ def test_qwen2_rotates_halves_and_adds_biases_to_q_k_v_only():
 
 def test_an_unknown_architecture_is_refused_by_name():
     with pytest.raises(UnsupportedError, match=r"'gpt2'.*llama, qwen2"):
-        build_graph(replace(TINY, architecture="gpt2"), {}, 32, 4)
+        build_graph(TINY._replace(architecture="gpt2"), {}, 32, 4)
     assert list(ARCHITECTURES) == ["llama", "qwen2"]
 
 
@@ -88,6 +86,6 @@ def test_a_half_precision_vector_is_read_as_f32_and_a_quantised_one_refused():
 
 @pytest.mark.parametrize("field", ["embedding_size", "ffn_size", "head_dim"])
 def test_a_size_that_is_no_multiple_of_16_is_refused_by_name(field):
-    spec = replace(TINY, **{field: getattr(TINY, field) + 8})
+    spec = TINY._replace(**{field: getattr(TINY, field) + 8})
     with pytest.raises(UnsupportedError, match=r"size \d+ is not supported: it must be a multiple of 16"):
         build_graph(spec, tensor_types(spec, DType.F16, DType.F16), 32, 4)

@@ -19,11 +19,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from unsay.errors import TargetError
-from unsay.image import ModelSpec
-from unsay.isa.program import Program
+
+if TYPE_CHECKING:
+    from unsay.image import ModelSpec
+    from unsay.isa.program import Program
 
 
 class Step(NamedTuple):

@@ -41,7 +41,7 @@ def open_model(source: Path, kv: str = AUTO, prefill: str = EXACT) -> Loaded:
         loaded = Loaded(file, model_spec(file), vocab_spec(file))
         check_vocabulary(file, loaded.spec, loaded.vocab)
     kv_format = _kv_format(loaded.file) if kv == AUTO else kv
-    return replace(loaded, spec=replace(loaded.spec, kv_format=kv_format, prefill=prefill))
+    return replace(loaded, spec=loaded.spec._replace(kv_format=kv_format, prefill=prefill))
 
 
 def _kv_format(file: WeightFile) -> str:
