@@ -152,7 +152,7 @@ def perplexity(field: Field, plan: Plan) -> None:
     """The second half of every window is scored, as llama.cpp's own tool does."""
     text = plan.text.read_text(encoding="utf-8")
     work = "perplexity" if text.lstrip().startswith(_WIKITEXT) else "perplexity other"
-    children = field.present(work, (OURS, OURS_INT8, LLAMA, OPENVINO))
+    children = field.present(work, (OURS, OURS_INT8, OURS_FAST, LLAMA, OPENVINO))
     ids = plan.tokenizer.encode(text)[: plan.chunks * _WINDOW]
     windows = [ids[place : place + _WINDOW] for place in range(0, len(ids) - _WINDOW + 1, _WINDOW)]
     field.perplexity(work, children, windows, _WINDOW // 2)

@@ -58,6 +58,15 @@ def test_neither_instruction_set_nor_executor_shows(
         run_alone(model, sequences[1], 64).assert_equals(outcomes[1], "the definition")
 
 
+def test_smollm2_gives_one_answer(smollm2: Path) -> None:
+    """Rows as wide as a real model's: several panels of expanded weights, tiles of every number of tokens."""
+    with load(smollm2, prefill=FAST, num_threads=1) as one, load(smollm2, prefill=FAST, num_threads=2) as two:
+        sequences = [in_turns(ids) for ids in make_sequences(one, 4, 80)]
+        outcomes = [run_alone(one, keys) for keys in sequences]
+        for number, outcome in enumerate(run_together(two, sequences, 13)):
+            outcome.assert_equals(outcomes[number], f"sequence {number}")
+
+
 def test_exact_tokens_have_the_bits_of_a_model_that_has_no_other_class(tiny_variant_path: Path) -> None:
     with load(tiny_variant_path) as exact, load(tiny_variant_path, prefill=FAST) as both:
         (ids,) = make_sequences(exact, 1, 60)
