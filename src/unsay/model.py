@@ -61,7 +61,7 @@ def load(
     default. executor: "native", "reference" (slow, the definition), "checked" (that, and the
     invariants of every instruction: InvariantError) or "null" (no arithmetic). kv: what keys and values are kept
     as, "f16", "f32" or "int8"; "auto" is f32 if the model's weights are, else f16. prefill: "fast" computes what is
-    not part of an answer in a class of arithmetic that is faster and a little less accurate (docs/numerics.md N16).
+    not part of an answer a little less accurately; for CPUs with AMX, no faster elsewhere (docs/numerics.md N16).
     kv_tokens: tokens all sessions together can keep. speculate: compute guesses along with the next token
     (engine/drafter.py); without, the tokens are the same, and come slower where the text repeats itself.
     Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.

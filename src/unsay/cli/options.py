@@ -56,9 +56,7 @@ def add_kv_option(parser: argparse._ActionsContainer) -> None:  # pyright: ignor
 
 def add_prefill_option(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
     """--prefill."""
-    text = (
-        "compute prompts exactly, or fast: a little less accurate, and still the same bits everywhere (default exact)"
-    )
+    text = "compute prompts exactly (default), or fast: less accurate, for CPUs with AMX and no faster elsewhere"
     parser.add_argument("--prefill", choices=PREFILLS, default="exact", help=text)
 
 
