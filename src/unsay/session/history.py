@@ -11,7 +11,7 @@ Kept contexts are parked: when the KV pool is full the tree takes their pages an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from unsay.errors import RequestError
@@ -70,7 +70,11 @@ class Node:
 
 
 class History:
-    """The entries of one session. `current` is where the session stands; growth since then is not entered yet."""
+    """The entries of one session. `current` is where the session stands; growth since then is not entered yet.
+
+    `add`, `drop` and `move_along` end with a row of assignments, and their callers go on with one: no KeyboardInterrupt
+    comes between what belongs together (docs/decisions/015).
+    """
 
     __slots__ = ("_growing", "current", "nodes")
 
@@ -82,29 +86,35 @@ class History:
     def add(self, verb: str, place: Place) -> None:
         """Enter what the session's context has grown by."""
         node = Node(len(self.nodes), self.current, verb, place)
-        self._growing.append(node)
-        self._enter(node)
+        self._growing += [node]
+        self.nodes += [node]
+        self.current.redo = self.current = node
 
     def drop(self, verb: str, place: Place) -> None:
         """Enter that all after `place` was dropped; `keep` came first."""
         before = self.current
-        self._enter(Node(len(self.nodes), before, verb, place, before.kept, before))
+        node = Node(len(self.nodes), before, verb, place, before.kept, before)
+        self.nodes += [node]
+        before.redo = self.current = node
 
-    def keep(self, context: Context) -> None:
-        """The session leaves its context: it is that of all entries made in it."""
-        if not self._growing:
-            context.release()
-            return
-        context.branch.park()
-        for node in self._growing:
+    def keep(self, context: Context) -> bool:
+        """The session is about to leave its context: it is that of all entries made in it. False if there is none."""
+        growing = self._growing
+        for node in growing:
             node.kept = context
         self._growing = []
+        return growing != []
 
-    def move_to(self, node: Node) -> None:
-        """The session stands at `node`; `keep` came first."""
-        if node.parent is not None:
-            node.parent.redo = node
-        self.current = node
+    def keeps(self, context: Context) -> bool:
+        """Whether `keep` began with it, and was cut short."""
+        return any(node.kept is context for node in self._growing)
+
+    def move_along(self, path: Sequence[Node]) -> None:
+        """The session stands at the last node of a path; `keep` came first."""
+        for node in path:
+            if node.parent is not None:
+                node.parent.redo = node
+        self.current = path[-1]
 
     def context_at(self, node: Node, payload: Iterable[int] = (), is_fast: bool = False) -> Context:
         """A context of its own: an entry's tokens, then the payload in its class.
@@ -114,8 +124,10 @@ class History:
         kept = node.kept
         assert kept is not None, ("keep() comes first", node.number)
         kept.branch.unpark(kept.pending)
-        context = kept.fork()
-        kept.branch.park()
+        try:
+            context = kept.fork()
+        finally:
+            kept.branch.park()
         context.abort(node.place.length, payload, is_fast)
         return context
 
@@ -142,11 +154,6 @@ class History:
         if node.redo is None:
             raise RequestError("nothing to redo: nothing was undone from here")
         return node.redo
-
-    def _enter(self, node: Node) -> None:
-        self.nodes.append(node)
-        self.current.redo = node
-        self.current = node
 
     def release(self) -> None:
         """Give every kept context back."""

@@ -186,8 +186,8 @@ class SessionLog:
     def _transaction(self) -> Generator[sqlite3.Connection]:
         """All or nothing; durable when the block has been left."""
         with self._lock, self._explained():
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from threading import get_ident
 from types import FrameType
 
@@ -20,6 +21,7 @@ from unsay.engine.request import Request
 from unsay.errors import SessionBusyError
 from unsay.session.correction import Corrections
 from unsay.session.handler import came_into_us
+from unsay.session.lock import HoldingLock
 from unsay.session.replay import Verb
 from unsay.session.text import answer_text
 from unsay.session.textstream import TextStream
@@ -49,13 +51,16 @@ class Runner:
     """The run of one session, if there is one.
 
     lock: the session's. It is held where a verb asks (streamed, settle, check_free, reopen), and taken by the others.
+    Around each token it is taken plain: there it holds nothing back (session/lock.py).
     door: held by who interrupts, before the lock (as Scheduler.door).
     """
 
-    __slots__ = ("_corrections", "_door", "_engine", "_run", "_timeline", "_tokenizer", "lock")
+    __slots__ = ("_corrections", "_door", "_engine", "_plain", "_run", "_timeline", "_tokenizer", "lock")
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, timeline: Timeline, corrections: Corrections) -> None:
-        self.lock = threading.RLock()
+        holding = HoldingLock() if timeline.is_logged else None
+        self._plain = threading.RLock() if holding is None else holding.plain
+        self.lock: AbstractContextManager[object] = holding or self._plain
         self._door = threading.RLock()
         self._engine = engine
         self._tokenizer = tokenizer
@@ -129,19 +134,22 @@ class Runner:
         return event
 
     def _take_event(self, run: Run) -> TokenEvent | None:
-        with self.lock:
+        with self._plain:
             if self._run is not run or self._timeline.place.finish is not None or run.num_left == 0:
                 return None
             stream = run.stream = run.stream or self._start_stream(run)
         with self._door:
             pass
         event = None if run.must_stop else stream.next()
-        with self.lock:
+        with self._plain:
             if event is None or self._run is not run or run.stream is not stream:
                 return None
             self._deliver(run, event)
             self._corrections.first_token(stream.request.num_computed)
-            return event
+        if self.lock is not self._plain and self._timeline.is_behind:
+            with self.lock:
+                self._timeline.log_answer()
+        return event
 
     def _start_stream(self, run: Run) -> TextStream:
         timeline = self._timeline

@@ -189,6 +189,7 @@ class Session:
             index, carry = self._rollback_index(place, to, before)
             target = place.answer_start + index
             dropped = self._timeline.truncate(target)
+            self._corrections.carry = carry
             self._corrections.rollback(target, dropped, started, carry)
             return index
 
@@ -271,6 +272,7 @@ class Session:
     def _grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
         self._check_room(len(ids) + 1, f"the {verb.value} text and one token of answer")
         self._timeline.grow(verb, ids, opens_answer, has_turns)
+        self._corrections.carry = ""
 
     @property
     def _place(self) -> Place:

@@ -88,7 +88,7 @@ class Timeline:
         What a context held when it was settled it holds as long as it is the session's and as long: verbs that take
         back leave it.
         """
-        if self._context is not context or context.length != other.length:
+        if self._context is not context or context.length != other.length or self.history.keeps(context):
             return other
         self._context = other
         return context
@@ -118,22 +118,30 @@ class Timeline:
         place = Place(length, length if opens_answer else self.place.answer_start, has_turns)
         if self._journal is not None:
             self._journal.verb(verb, self.place.length, ids, place)
-        self.ids.extend(ids)
-        is_fast = self._is_fast and verb in PROMPTS
+        own, is_fast = self.ids, self._is_fast and verb in PROMPTS
         if self.history.current.kept is not None:
             self._leave()
             self._context = self._at_entry(ids, is_fast)
         else:
             self.context.append(ids, is_fast)
-        self.place = place
+        own += ids  # cut short before the end, the context is longer than the place says: `settle` sees to it
         self.history.add(verb, place)
+        self.place = place
 
     def deliver(self, finish: str | None, stop: tuple[str, ...]) -> None:
         """One more token of the engine's list is part of the answer."""
         place = self.place
         self.place = Place(place.length + 1, place.answer_start, place.has_turns, finish, stop)
-        if self._journal is not None and self._journal.is_behind(self.place):
-            self.log_answer()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a page of tokens is not in the log yet."""
+        return self._journal is not None and self._journal.is_behind(self.place)
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether there is a log."""
+        return self._journal is not None
 
     def drop_ahead(self) -> None:
         """The context ends at what was delivered."""
@@ -151,11 +159,12 @@ class Timeline:
         if self._journal is not None:
             self._journal.verb(verb, target, (), place)
         self._leave()
-        if self._ids is not None:
-            self.dropped = self._ids[target:] if verb is Verb.ROLLBACK else self.dropped
-            del self._ids[target:]
-        self.place = place
+        ids = self._ids
+        dropped = ids[target:] if ids is not None and verb is Verb.ROLLBACK else self.dropped
         self.history.drop(verb, place)
+        self.place, self.dropped = place, dropped
+        if ids is not None:
+            del ids[target:]
         return old.length - target
 
     def open_answer(self) -> None:
@@ -176,10 +185,8 @@ class Timeline:
         if self._journal is not None:
             self._journal.walk(verb, number, node.place)
         self._leave()
-        self._ids = None
-        self.place = node.place
-        for passed in path:
-            self.history.move_to(passed)
+        self.history.move_along(path)
+        self.place, self._ids = node.place, None
 
     def enter_sampled(self) -> None:
         """Enter what was delivered since the last entry."""
@@ -206,11 +213,11 @@ class Timeline:
 
     def release(self) -> None:
         """Give everything back; idempotent."""
+        self._is_open = False
         if self._context is not None:
             self._context.release()
             self._context = None
         self.history.release()
-        self._is_open = False
 
     def _entry_of(self, node: Node, tokenizer: Tokenizer) -> Entry:
         parent = None if node.parent is None else node.parent.number
@@ -227,9 +234,14 @@ class Timeline:
 
     def _leave(self) -> None:
         """Give the context to the entries it holds."""
-        if self._context is not None:
-            self.history.keep(self._context)
+        context = self._context
+        if context is not None:
+            is_kept = self.history.keep(context)
             self._context = None
+            if is_kept:
+                context.branch.park()
+            else:
+                context.release()
 
     def _at_entry(self, payload: Iterable[int] = (), is_fast: bool = False) -> Context:
         """A context with the tokens of the current entry, then the payload."""
