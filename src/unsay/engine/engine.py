@@ -19,6 +19,7 @@ from unsay.engine.request import Request
 from unsay.engine.sampler import Sampler
 from unsay.engine.scheduler import Scheduler, Share, make_batch
 from unsay.errors import RequestError
+from unsay.forked import begins_anew, free
 from unsay.isa.classes import num_of_one_class
 from unsay.runtime.executor import Executor
 from unsay.vm.context import Context
@@ -40,6 +41,15 @@ class Engine:
         self.machine = Machine(executor)
         self._stepper: int | None = None
         self._is_closed = False
+        begins_anew(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: a step of another thread is dropped there, and may be run again."""
+        free(self.scheduler.door, self.scheduler.lock)
+        if self._stepper is not None and not self.is_stepping_here:
+            self.scheduler.in_flight = {}
+            self.machine.executor.clear_interrupt()
+            self._stepper = None
 
     def step(self) -> list[TokenEvent]:
         """One token for every lane, one chunk for every prompt that fits."""

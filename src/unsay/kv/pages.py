@@ -120,6 +120,11 @@ class PagePool:
             self._cold += [self._cooling[thread]]
             del self._cooling[thread]
 
+    def forget_threads(self) -> None:
+        """Nobody discards a page any more."""
+        self._cold += self._cooling.values()
+        self._cooling = {}
+
     def recount(self, used: Iterable[int]) -> None:
         """Just these are in use. Nobody is between two calls, but for threads that discard."""
         in_use = bytearray(self.capacity)

@@ -47,6 +47,7 @@ from collections.abc import Sequence
 
 from unsay.core import PAGE_TOKENS
 from unsay.errors import OutOfPagesError
+from unsay.forked import begins_anew, free
 from unsay.kv.branch import Branch, State
 from unsay.kv.check import check_tree
 from unsay.kv.mend import mend
@@ -67,6 +68,12 @@ class KvTree:
         self.lock = threading.Lock()
         self.clock = itertools.count(1)
         self.num_begun = self.num_ended = 0
+        begins_anew(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: what another thread had begun is mended."""
+        free(self.lock)
+        self.pool.forget_threads()
 
     def root(self, adapter: str = "", salt: bytes = b"") -> Branch:
         """An empty branch."""

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from unsay.errors import RequestError, SessionLogError
+from unsay.forked import begins_anew, free
 from unsay.session.replay import Event, Verb
 
 _APPLICATION_ID = 0x756E7361
@@ -62,6 +63,7 @@ class SessionLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._is_parents = False
         with self._explained():
             self._db = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
             try:
@@ -69,6 +71,12 @@ class SessionLog:
             except BaseException:
                 self._db.close()
                 raise
+        begins_anew(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child, which must not use it: SQLite forbids to share a connection, even to close it there."""
+        free(self._lock)
+        self._is_parents = True
 
     def create(self, settings: dict[str, Any]) -> str:
         """Begin a session; returns its id."""
@@ -116,7 +124,8 @@ class SessionLog:
     def close(self) -> None:
         """Close the file; idempotent."""
         with self._lock:
-            self._db.close()
+            if not self._is_parents:
+                self._db.close()
 
     def __enter__(self) -> SessionLog:
         return self
@@ -182,10 +191,18 @@ class SessionLog:
         rows = db.execute(query, (session, -1 if count is None else count)).fetchall()
         return [_event(*row) for row in rows]
 
+    def _check_ours(self) -> None:
+        if self._is_parents:
+            raise SessionLogError(
+                f"the session log {self.path} was opened before this process was forked, and its parent has it: open it "
+                "after the fork, not before"
+            )
+
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         """All or nothing; durable when the block has been left."""
         with self._lock, self._explained():
+            self._check_ours()
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 yield self._db

@@ -19,6 +19,7 @@ from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
 from unsay.errors import SessionBusyError
+from unsay.forked import begins_anew, free
 from unsay.session.correction import Corrections
 from unsay.session.handler import came_into_us
 from unsay.session.lock import HoldingLock
@@ -55,7 +56,17 @@ class Runner:
     door: held by who interrupts, before the lock (as Scheduler.door).
     """
 
-    __slots__ = ("_corrections", "_door", "_engine", "_plain", "_run", "_timeline", "_tokenizer", "lock")
+    __slots__ = (
+        "__weakref__",
+        "_corrections",
+        "_door",
+        "_engine",
+        "_plain",
+        "_run",
+        "_timeline",
+        "_tokenizer",
+        "lock",
+    )  # fmt: skip
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, timeline: Timeline, corrections: Corrections) -> None:
         holding = HoldingLock() if timeline.is_logged else None
@@ -67,6 +78,16 @@ class Runner:
         self._timeline = timeline
         self._corrections = corrections
         self._run: Run | None = None
+        begins_anew(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: what another thread streamed has stopped."""
+        free(self._plain, self._door)
+        run = self._run
+        if run is not None and run.thread != get_ident():
+            run.must_stop = True
+            if run.stream is not None:
+                run.stream.request.is_withdrawn = True
 
     # What the verbs ask
 

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any
 
 from unsay.errors import TemplateError
+from unsay.forked import begins_anew, free
 from unsay.session import template_program
 
 MOST_CPU_S = 0.04
@@ -45,6 +46,11 @@ class Sandbox:
         self._owner = 0
         with self._lock, self._in_step():
             self._start()
+        begins_anew(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child, which `render` gives a process of its own."""
+        free(self._lock)
 
     def render(self, values: dict[str, Any]) -> str:
         """What `template_program.render` makes of the values."""

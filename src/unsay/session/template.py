@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from unsay.errors import RequestError, TemplateError
+from unsay.forked import begins_anew, free
 from unsay.session.special import SpecialNames
 from unsay.session.template_program import compiled, reason, render
 from unsay.session.tokenizer import check_text
@@ -149,6 +150,11 @@ class _TameTemplate:
         self._lock = threading.Lock()
         with _template_errors():
             self._environment = compiled(source)
+        begins_anew(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child."""
+        free(self._lock)
 
     def render(self, values: dict[str, Any]) -> str:
         """See Runner."""
