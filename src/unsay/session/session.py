@@ -169,7 +169,7 @@ class Session:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
         When it returns the session is free; the interrupted loop ends. A signal handler may call it, and no other verb,
-        wherever it comes.
+        wherever it comes (docs/decisions/015).
         """
         return self._runner.interrupt(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
