@@ -152,8 +152,8 @@ def _cold_parts(path: Path) -> dict[str, float]:
         proofs = _timed(parts, "passes_ms", lambda: run_validated(graph, PIPELINE))
         _timed(parts, "verify_ms", lambda: verify(graph))
         lowered = _timed(parts, "lower_ms", lambda: lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows))
-        programs = pipeline.to_programs(lowered, loaded.spec)
         target = default_target()
+        programs = pipeline.to_programs(lowered, loaded.spec, target)
         key = image_key(digest, target)
         with exclusive(root, digest) as work:
             job = pipeline.Job(path, (file_identity(path),), digest, target, AUTO, EXACT, key, root, work, None)

@@ -27,5 +27,5 @@ def check_runs_here(target: str) -> None:
     backend = find_backend(target)
     if is_cpu_target(target):
         check_target(target)
-    elif lacking := backend.emitter.lacking(probe().flags):
+    if lacking := backend.emitter.lacking(probe().flags):
         raise TargetError(f"{target} does not run here, it lacks {lacking}")

@@ -83,9 +83,10 @@ def _check_cpu() -> list[Check]:
     except UnsayError as error:
         return [Check("cpu", False, str(error), "run unsay on a CPU that has them")]
     cores = len(os.sched_getaffinity(0))
+    fast = "is for its tiles" if target == "amx-int8" else f"is no faster with {target} code"
     return [
         Check("cpu", True, cpu.name), Check("target", True, target), Check("cores", True, str(cores)),
-        Check("prefill", True, f"exact; --prefill fast is no faster with {target} code (unsay bench prefill)"),
+        Check("prefill", True, f"exact; --prefill fast {fast} (unsay bench prefill)"),
     ]  # fmt: skip
 
 
@@ -103,6 +104,26 @@ def _check_backends() -> list[Check]:
         Check(backend.target, True, backend.emitter.makes + (f"; to run here it lacks {what}" if what else ""))
         for backend, what in zip(known, lacking, strict=True)
     ]
+
+
+def _check_tiles() -> list[Check]:
+    """AMX: what the CPU has, what the kernel allows, and a product tried anew in a child process."""
+    from unsay.compiler.codegen.amx_probe import lacking_for_tiles
+    from unsay.isa.targets import find_target
+    from unsay.runtime.cpu import probe
+
+    wanted = find_target("amx-int8").cpu_flags
+    try:
+        flags = probe().flags
+        lacking = lacking_for_tiles(flags, again=True) if flags.issuperset(wanted) else ""
+    except UnsayError as error:
+        return [Check("amx", False, str(error))]
+    if not flags.issuperset(wanted):
+        return [Check("amx", True, "this CPU has no int8 tiles")]
+    used = (
+        f"int8 tiles, but not used: lacks {lacking}" if lacking else "int8 tiles, permission granted, a product right"
+    )
+    return [Check("amx", True, used)]
 
 
 def _check_cache() -> list[Check]:
@@ -162,5 +183,6 @@ def _check_image() -> list[Check]:
 
 
 _CHECKS: tuple[Callable[[], list[Check]], ...] = (
-    _check_python, _check_packages, _check_cpu, _check_backends, _check_cache, _check_models, _check_image,
+    _check_python, _check_packages, _check_cpu, _check_tiles, _check_backends, _check_cache, _check_models,
+    _check_image,
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The cache of things made from model files. Everything in it can be made again; nothing in it is ever half there.
 
-    digests/<path>.json    sha256 of a large file or many, remembered with their size, times and inode
+    digests/<path>.json    sha256 of a large file or many, remembered with their size, times and inode; what tiles lack
     weights/<key>.bin      packed weights, shared by the images of all targets; <key>.sha256 beside them
     images/<key>/          one image (image.py) and seal.json, the sha256 of each of its files
     locks/<model>          held while something is made from that model; freed by the system when its holder dies
@@ -77,18 +77,28 @@ def file_digest(root: Path, path: Path, progress: Progress | None = None) -> str
             raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
         return digest
 
-    return remembered_digest(root, identity.path, identity._asdict(), read)
+    return remembered(root, identity.path, identity._asdict(), read)
 
 
-def remembered_digest(root: Path, name: str, identity: object, make: Callable[[], str]) -> str:
+def remembered(root: Path, name: str, identity: object, make: Callable[[], str]) -> str:
     """What `make` gave for this name when it was as now. identity: anything JSON can keep that tells."""
-    memo = root / "digests" / f"{_name(name)}.json"
-    remembered = _read_json(memo)
-    if remembered.get("identity") == identity and isinstance(remembered.get("sha256"), str):
-        return str(remembered["sha256"])
-    digest = make()
-    _replace_text(root, memo, json.dumps({"identity": identity, "sha256": digest}))
-    return digest
+    memo = _memo(root, name)
+    noted = _read_json(memo)
+    if noted.get("identity") == identity and isinstance(noted.get("value"), str):
+        return str(noted["value"])
+    value = make()
+    _replace_text(root, memo, json.dumps({"identity": identity, "value": value}))
+    return value
+
+
+def forget(root: Path, name: str) -> None:
+    """Have what is remembered of this name made again."""
+    with _cache_errors(root, 0):
+        _memo(root, name).unlink(missing_ok=True)
+
+
+def _memo(root: Path, name: str) -> Path:
+    return root / "digests" / f"{_name(name)}.json"
 
 
 def identities(paths: Sequence[Path]) -> tuple[FileIdentity, ...]:

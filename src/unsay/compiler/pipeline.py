@@ -30,8 +30,10 @@ from unsay.core import Progress
 from unsay.errors import ModelFileError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
 from unsay.isa.classes import EXACT, FAST
+from unsay.isa.formats import DType
 from unsay.isa.kv import AUTO
 from unsay.isa.program import Program
+from unsay.isa.targets import find_target
 from unsay.vocabulary import vocabulary_bytes
 
 
@@ -64,7 +66,7 @@ def build_image(job: Job) -> ImageFiles:
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
     check_arena(lowered.program, lowered.arena_bytes)
-    programs = to_programs(lowered, loaded.spec)
+    programs = to_programs(lowered, loaded.spec, job.target)
     with ThreadPoolExecutor(1) as beside:
         code = beside.submit(emit_code, job, programs, loaded.spec)
         vocabulary = vocabulary_bytes(loaded.vocab)
@@ -89,11 +91,11 @@ class Programs:
     arena_bytes: int
 
 
-def to_programs(lowered: Lowered, spec: ModelSpec) -> Programs:
+def to_programs(lowered: Lowered, spec: ModelSpec, target: str) -> Programs:
     """The program, and that of the fast class where prompts are computed in it; raises UnsupportedError."""
     if spec.prefill != FAST:
         return Programs(lowered.program, None, lowered.plan, lowered.arena_bytes)
-    fast = fast_program(lowered)
+    fast = fast_program(lowered, DType.Q16P if find_target(target).has_tiles else DType.Q16)
     check_arena(fast.program, fast.arena_bytes)
     return Programs(lowered.program, fast.program, fast.plan, fast.arena_bytes)
 

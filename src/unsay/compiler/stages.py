@@ -51,7 +51,7 @@ def compile_to(
     run_validated(graph, PIPELINE, after)
     if stage == "llmir":
         return print_graph(graph).encode()
-    step = _step(loaded, graph)
+    step = _step(loaded, graph, target)
     if stage == "avm":
         return (step.fast or step.program).to_bytes()
     chosen = find_target(target)
@@ -68,9 +68,9 @@ def target_files(
     loaded = load(source, kv, prefill)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
-    return backend.emitter.emit(_step(loaded, graph)).files
+    return backend.emitter.emit(_step(loaded, graph, target)).files
 
 
-def _step(loaded: Loaded, graph: Graph) -> Step:
+def _step(loaded: Loaded, graph: Graph, target: str) -> Step:
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
-    return step_of(to_programs(lowered, loaded.spec), loaded.spec)
+    return step_of(to_programs(lowered, loaded.spec, target), loaded.spec)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from unsay.cachedir import cache_root
-from unsay.compiler.cache import remembered_digest
+from unsay.compiler.cache import remembered
 
 _PACKAGE = Path(__file__).parent.parent
 _SOURCES = ("compiler", "isa", "image.py", "vocabulary.py")
@@ -24,7 +24,7 @@ _SOURCES = ("compiler", "isa", "image.py", "vocabulary.py")
 def compiler_version() -> str:
     """sha256 over the compiler's sources and llvmlite's version file, in hex."""
     files = [*source_files(), _llvmlite_version_file()]
-    return remembered_digest(cache_root(), f"{_PACKAGE} sources", _identity(files), lambda: _digest(files))
+    return remembered(cache_root(), f"{_PACKAGE} sources", _identity(files), lambda: _digest(files))
 
 
 def source_files() -> list[str]:

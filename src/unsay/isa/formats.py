@@ -18,6 +18,8 @@ Q8W is the same with wide blocks (docs/numerics.md N3w), five arrays:
 lo int8 [T][K] | scale f32 [T][K/32] | sum i32 [T][K/32] | hi int8 [T][K] | wide i32 [T][K/32] (0 or 1; if 0, hi is 0).
 Q16 is what every product of the fast class reads, whatever the format of its W (N14), two arrays:
 q int16 [T][K] | scale f32 [T].
+Q16P is Q16 in two planes, for machines that multiply bytes, wherever Q16 may stand: q = 128 * hi + lo, three arrays:
+hi int8 [T][K] (-127..127) | lo int8 [T][K] (0..127) | scale f32 [T].
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class DType(IntEnum):
     Q8A = 0x20
     Q8W = 0x21
     Q16 = 0x22
+    Q16P = 0x23
 
 
 QUANT_BLOCK = 32
@@ -55,6 +58,7 @@ ROW_GROUP = 16
 
 QUANTISED_WEIGHTS = frozenset({DType.Q4_0, DType.Q4_1, DType.Q8_0})
 QUANTISED_ACTIVATIONS = frozenset({DType.Q8A, DType.Q8W})
+WHOLE_ACTIVATIONS = frozenset({DType.Q16, DType.Q16P})
 FLOAT_WEIGHTS = frozenset({DType.F32, DType.F16, DType.BF16})
 
 _GROUP_BLOCK_BYTES = {DType.Q4_1: 320, DType.Q4_0: 288, DType.Q8_0: 544}
@@ -97,10 +101,10 @@ def weight_bytes(dtype: DType, num_rows: int, num_columns: int) -> int:
 
 
 def activation_bytes(dtype: DType, max_tokens: int, num_columns: int) -> int:
-    """Bytes of an activation tensor with room for `max_tokens` rows: F32, Q16, Q8A or Q8W."""
+    """Bytes of an activation tensor with room for `max_tokens` rows: F32, Q16, Q16P, Q8A or Q8W."""
     if dtype is DType.F32:
         return max_tokens * num_columns * 4
-    if dtype is DType.Q16:
+    if dtype in WHOLE_ACTIVATIONS:
         return max_tokens * (num_columns * 2 + 4)
     assert dtype in QUANTISED_ACTIVATIONS, dtype
     assert num_columns % QUANT_BLOCK == 0, num_columns

@@ -27,8 +27,17 @@ class Target(NamedTuple):
     cpu_flags: tuple[str, ...]
     vector_bytes: int
 
+    @property
+    def has_tiles(self) -> bool:
+        """Whether products of whole rows of int8 are made on AMX tiles."""
+        return "+amx-int8" in self.llvm_features
+
 
 TARGETS: tuple[Target, ...] = (
+    Target(
+        "amx-int8", "x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni,+amx-tile,+amx-int8,-prefer-256-bit",
+        (*_X86_64_V4, "avx512_vnni", "amx_tile", "amx_int8"), 64,
+    ),
     Target(
         "avx512-vnni", "x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni,-prefer-256-bit",
         (*_X86_64_V4, "avx512_vnni"), 64,

@@ -17,7 +17,7 @@ import numpy as np
 
 from unsay.core import Batch, Float32Array, Float32View
 from unsay.errors import InvariantError
-from unsay.isa.formats import QUANT_BLOCK, whole_most
+from unsay.isa.formats import QUANT_BLOCK, WHOLE_ACTIVATIONS, whole_most
 from unsay.isa.opcodes import NO_REGISTER
 from unsay.isa.program import Instruction
 from unsay.runtime.attention import KvRows
@@ -47,7 +47,7 @@ class CheckedTensor(Tensor):
         Tensor.write(self, values, batch)
         if self.dtype.name in ("Q8A", "Q8W"):
             self._check_blocks(values, batch)
-        elif self.dtype.name == "Q16":
+        elif self.dtype in WHOLE_ACTIVATIONS:
             self._check_rows(values, batch)
 
     def _check_rows(self, values: Float32Array, batch: ArrayBatch) -> None:
@@ -114,7 +114,7 @@ def _real(tensor: Tensor, batch: ArrayBatch) -> NDArray[np.float64]:
     """What a tensor's rows stand for."""
     if tensor.dtype.name == "F32":
         return tensor.rows(batch).astype(np.float64)
-    if tensor.dtype.name == "Q16":
+    if tensor.dtype in WHOLE_ACTIVATIONS:
         whole, scale = tensor.whole(batch)
         return whole * scale.astype(np.float64)[:, None]
     made = tensor.quantised(batch)

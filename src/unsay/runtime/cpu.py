@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from unsay.errors import TargetError
 from unsay.isa.targets import TARGETS, find_target
+from unsay.isa.tiles import request_tiles
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -60,6 +61,13 @@ def check_target(name: str, cpu: Cpu | None = None) -> None:
     if missing:
         need = _OLDEST[_nearest(cpu)]
         raise TargetError(f"{cpu.name} cannot run {name} code, it lacks {' '.join(missing)}; unsay needs {need}")
+
+
+def prepare(name: str) -> None:
+    """Have this process run code of this target. Raises TargetError if it cannot."""
+    check_target(name)
+    if "amx_tile" in find_target(name).cpu_flags and (lacking := request_tiles()):
+        raise TargetError(f"{name} code does not run here, it lacks {lacking}; take target avx512-vnni")
 
 
 def _missing(name: str, cpu: Cpu) -> list[str]:

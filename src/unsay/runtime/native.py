@@ -15,7 +15,7 @@ from unsay.isa.formats import padded_rows
 from unsay.isa.scan import RowDraw, seen_bytes
 from unsay.isa.targets import is_cpu_target
 from unsay.runtime.buffers import address_of, anonymous
-from unsay.runtime.cpu import check_target
+from unsay.runtime.cpu import prepare
 from unsay.runtime.image import Image
 from unsay.runtime.native_scan import NativeScan
 from unsay.runtime.scan import draw_of
@@ -37,7 +37,7 @@ class NativeExecutor:
         pages = memoryview(kv_memory)
         assert pages.shape is not None and pages.shape[1:] == (manifest.spec.kv_layout.page_bytes,), pages.shape
         if is_cpu_target(manifest.target):  # of another, its back end has said that it runs here
-            check_target(manifest.target)
+            prepare(manifest.target)
         self._manifest = manifest
         self._arena = anonymous(manifest.arena_bytes)
         self._keep_alive = (image, pages)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from unsay.isa.formats import (
     QUANT_BLOCK,
     QUANTISED_WEIGHTS,
     ROW_GROUP,
+    WHOLE_ACTIVATIONS,
     DType,
     activation_bytes,
     group_block_bytes,
@@ -101,15 +103,22 @@ class Tensor:
         )
 
     def whole(self, batch: ArrayBatch) -> tuple[NDArray[np.int16], Float32Array]:
-        """The arrays of a Q16 tensor, rows in use only: q int16 [T, K], scale f32 [T]."""
-        self._want(DType.Q16)
+        """A Q16 or Q16P tensor, rows in use only: q int16 [T, K], scale f32 [T]."""
+        *planes, scale = self._whole(batch)
+        return planes[0] if len(planes) == 1 else planes[0].astype(np.int16) * 128 + planes[1], scale
+
+    def _whole(self, batch: ArrayBatch) -> list[NDArray[Any]]:
+        """The arrays of a Q16 or Q16P tensor, rows in use only."""
+        self._want(*WHOLE_ACTIVATIONS)
         capacity, num_columns, used = self.dims[0], self.num_columns, self.num_rows(batch)
         raw = self.bytes(activation_bytes(self.dtype, capacity, num_columns))
-        q, scale = np.split(raw, [capacity * num_columns * 2])
-        return q.view(np.int16).reshape(capacity, num_columns)[:used], scale.view(np.float32)[:used]
+        integers, scale = np.split(raw, [capacity * num_columns * 2])
+        kind = np.int16 if self.dtype is DType.Q16 else np.int8
+        return [*integers.view(kind).reshape(-1, capacity, num_columns)[:, :used], scale.view(np.float32)[:used]]
 
     def write(self, values: Float32Array, batch: ArrayBatch) -> None:
-        """Set the rows in use to `values` [rows, columns]; quantised when it is Q8A (N3), Q8W (N3w) or Q16 (N14)."""
+        """Set the rows in use to `values` [rows, columns]; quantised when it is Q8A (N3), Q8W (N3w), Q16
+        or Q16P (N14)."""
         if not self.memory.flags.writeable:
             raise MachineError("the output tensor lies in memory that cannot be written")
         expected = (self.num_rows(batch), self.num_columns)
@@ -118,8 +127,10 @@ class Tensor:
         if self.dtype is DType.F32:
             self.rows(batch)[:] = values
             return
-        if self.dtype is DType.Q16:
-            for array, made in zip(self.whole(batch), quantise_rows(values), strict=True):
+        if self.dtype in WHOLE_ACTIVATIONS:
+            q, scale = quantise_rows(values)
+            planes = [q] if self.dtype is DType.Q16 else [q >> 7, q & 127]
+            for array, made in zip(self._whole(batch), [*planes, scale], strict=True):
                 array[:] = made
             return
         out = self.quantised(batch)
@@ -231,7 +242,7 @@ def product(x: Tensor, weight: Tensor, batch: ArrayBatch) -> Float32Array:
     out = np.zeros((num_tokens, padded_rows(weight.dims[0])), np.float32)
     for groups in _chunks(out.shape[1] // ROW_GROUP, num_tokens) if num_tokens else ():
         columns = slice(groups[0] * ROW_GROUP, (groups[-1] + 1) * ROW_GROUP)
-        if x.dtype is DType.Q16:
+        if x.dtype in WHOLE_ACTIVATIONS:
             out[:, columns] = _whole_product(*x.whole(batch), _as_floats(weight, groups))
         elif weight.dtype in QUANTISED_WEIGHTS:
             out[:, columns] = _block_product(x.quantised(batch), unpack_blocks(weight, groups))

@@ -22,12 +22,14 @@ from unsay.isa.abi import StepArgs
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType, activation_bytes, group_block_bytes, weight_bytes
 from unsay.isa.opcodes import Region
 from unsay.isa.program import Instruction, Program, make
-from unsay.isa.targets import find_target
+from unsay.isa.targets import Target, find_target
 from unsay.runtime.reference import TensorUnit
 from unsay.runtime.threads import WorkerPool
 
+AVX2 = find_target("avx2")
+
 UNITS: dict[str, DotUnit] = {
-    "avx2": dot_unit(find_target("avx2")),
+    "avx2": dot_unit(AVX2),
     "vnni-256": DotUnit("vpdpbusd", vector_bytes=32, tiles=(4, 2, 1), emulated=True),
     "vnni-512": DotUnit("vpdpbusd", vector_bytes=64, tiles=(8, 2, 1), emulated=True),
 }
@@ -190,9 +192,10 @@ def run_native(
     unit: DotUnit = UNITS["avx2"],
     num_threads: int = 1,
     is_interrupted: bool = False,
+    target: Target = AVX2,
 ) -> Memory | None:
     """The step in machine code; None if it was interrupted."""
-    code, entry = _mapped_code(step.program, step.spec, unit, len(step.arena))
+    code, entry = _mapped_code(step.program, step.spec, unit, len(step.arena), target)
     arena = np.zeros(len(step.arena) + step_scratch(step.spec, CAPACITY, MAX_THREADS).num_bytes, np.uint8)
     arena[: len(step.arena)] = np.frombuffer(step.arena, np.uint8)
     weights, pages = _aligned(step.weights), pages.copy()
@@ -214,9 +217,11 @@ def run_native(
 
 
 @cache
-def _mapped_code(program: Program, spec: ModelSpec, unit: DotUnit, scratch_at: int) -> tuple[mmap.mmap, dict[str, int]]:
+def _mapped_code(
+    program: Program, spec: ModelSpec, unit: DotUnit, scratch_at: int, target: Target
+) -> tuple[mmap.mmap, dict[str, int]]:
     text = step_text(Step(program, spec, CAPACITY, MAX_ROWS, MAX_THREADS, scratch_at), unit)
-    blob, symbols = compile_module(text, find_target("avx2"))
+    blob, symbols = compile_module(text, target)
     with tempfile.TemporaryFile() as file:
         file.write(blob)
         file.flush()

@@ -10,7 +10,7 @@ import pytest
 
 import unsay
 from unsay import SamplingParams
-from unsay.compiler.codegen import backends
+from unsay.compiler.codegen import amx_probe, backends
 from unsay.compiler.codegen.backends import Emitted, Step, choose_backend, find_backend, register_backend
 from unsay.default_target import default_target
 from unsay.errors import TargetError
@@ -57,8 +57,15 @@ def flags(target: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("target", [target.name for target in TARGETS])
-def test_the_best_target_of_a_cpu_is_chosen(target: str) -> None:
+def test_the_best_target_of_a_cpu_is_chosen(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx_probe, "lacking_for_tiles", lambda _: "")
     assert choose_backend(flags(target)).backend.target == target
+
+
+def test_tiles_that_do_not_work_are_passed_over_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx_probe, "lacking_for_tiles", lambda _: "permission")
+    choice = choose_backend(flags("amx-int8"))
+    assert (choice.backend.target, choice.passed_over) == ("avx512-vnni", (("amx-int8", "permission"),))
 
 
 def test_the_highest_priority_that_lacks_nothing_is_chosen_and_the_others_are_told() -> None:

@@ -58,11 +58,11 @@ def layer(seed: int = 0) -> StepBuilder:
     return step
 
 
-def product() -> StepBuilder:
+def product(x_dtype: DType = DType.Q8A) -> StepBuilder:
     """QUANT and MATMUL: little to compile, with the one thing in it that targets do differently."""
     step = StepBuilder(np.random.default_rng(0))
     step.activation(1, DType.F32, 64)
-    step.activation(2, DType.Q8A, 64)
+    step.activation(2, x_dtype, 64)
     step.matrix(3, DType.Q4_1, 32, 64)
     step.activation(4, DType.F32, 32)
     step.add("QUANT", 2, 1)
@@ -71,6 +71,7 @@ def product() -> StepBuilder:
 
 
 OWN_INSTRUCTION = {
+    "amx-int8": r"tdpbssd\s.*%tmm",
     "avx512-vnni": r"vpdpbusd\s.*%zmm",
     "avx-vnni": r"\{vex\}\s+vpdpbusd\s.*%ymm",
     "avx2": r"vpmaddubsw\s.*%ymm",
@@ -82,19 +83,19 @@ OWN_INSTRUCTION = {
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_each_target_uses_its_own_instruction_and_calls_nothing_outside(target: Target) -> None:
-    step = product()
+    step = product(DType.Q16P if target.has_tiles else DType.Q8A)
     text = translate(step_text(in_limits(step), dot_unit(target)), target, "asm").decode()
     used = {name for name, instruction in OWN_INSTRUCTION.items() if re.search(instruction, text)}
     for_one_token = {"aarch64-dotprod"} if target.name == "aarch64-i8mm" else set[str]()
     assert used == {target.name} | for_one_token
-    assert ("%zmm" in text) == (target.name == "avx512-vnni")
+    assert ("%zmm" in text) == (target.vector_bytes == 64)
     called = set(re.findall(r"^\t(?:callq|call|bl)\t([\w.]+)", text, re.MULTILINE))
     assert called and called <= set(re.findall(r"^([\w.]+):", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_code_of_every_target_links_with_its_entries(target: Target) -> None:
-    step = product()
+    step = product(DType.Q16P if target.has_tiles else DType.Q8A)
     code = emit(in_limits(step), target.name)
     assert set(code.entry) == {"step", "run", "worker", "close", "survey", "race"}
     assert all(0 <= offset < len(code.blob) for offset in code.entry.values())

@@ -8,7 +8,7 @@ from unsay.compiler.lower import Lowered
 from unsay.compiler.lower.fast import fast_program
 from unsay.compiler.lower.plan import PackingPlan
 from unsay.errors import UnsupportedError
-from unsay.isa.formats import WHOLE_COLUMNS, DType, activation_bytes
+from unsay.isa.formats import WHOLE_ACTIVATIONS, WHOLE_COLUMNS, DType, activation_bytes
 from unsay.isa.program import Instruction, Program, make
 
 END = 1 << 20
@@ -36,28 +36,29 @@ def product(columns: int = 64, flag: str = "DIM_TOKENS") -> tuple[Instruction, .
     )
 
 
-def test_the_operand_of_a_product_is_another_tensor_behind_the_arena_and_nothing_else_changes() -> None:
+@pytest.mark.parametrize("dtype", sorted(WHOLE_ACTIVATIONS))
+def test_the_operand_of_a_product_is_another_tensor_behind_the_arena_and_nothing_else_changes(dtype: DType) -> None:
     exact = lowered(*product(), *product())
-    fast = fast_program(exact)
-    assert fast.arena_bytes == END + activation_bytes(DType.Q16, 8, 64) // 64 * 64 + 64
+    fast = fast_program(exact, dtype)
+    assert fast.arena_bytes == END + activation_bytes(dtype, 8, 64) // 64 * 64 + 64
     for place, (before, after) in enumerate(zip(exact.program, fast.program, strict=True)):
         if place % 6 == 1:
-            assert (after.integer("dtype"), after.integer("offset")) == (DType.Q16, END)
+            assert (after.integer("dtype"), after.integer("offset")) == (dtype, END)
         else:
             assert after == before
 
 
 def test_a_product_over_logit_rows_stays() -> None:
     exact = lowered(*product(flag="DIM_ROWS"))
-    assert fast_program(exact) == exact
+    assert fast_program(exact, DType.Q16) == exact
 
 
 def test_rows_whose_sums_could_leave_int32_are_refused() -> None:
-    fast_program(lowered(*product(WHOLE_COLUMNS)))
+    fast_program(lowered(*product(WHOLE_COLUMNS)), DType.Q16)
     with pytest.raises(UnsupportedError, match="prefill='exact'"):
-        fast_program(lowered(*product(WHOLE_COLUMNS + 32)))
+        fast_program(lowered(*product(WHOLE_COLUMNS + 32)), DType.Q16)
 
 
 def test_an_operand_that_others_read_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="ADD"):
-        fast_program(lowered(*product(), make("ADD", 4, 4, 2)))
+        fast_program(lowered(*product(), make("ADD", 4, 4, 2)), DType.Q16)

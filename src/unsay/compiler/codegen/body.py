@@ -21,13 +21,14 @@ from unsay.isa.formats import (
     QUANTISED_ACTIVATIONS,
     QUANTISED_WEIGHTS,
     ROW_GROUP,
+    WHOLE_ACTIVATIONS,
     DType,
 )
 from unsay.isa.opcodes import NO_OFFSET, Dim0, Region
 from unsay.isa.program import Instruction
 
 WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
-QUANTISED = (DType.Q8A, DType.Q8W, DType.Q16)
+QUANTISED = tuple(sorted(QUANTISED_ACTIVATIONS | WHOLE_ACTIVATIONS))
 
 
 class StepBody:
@@ -129,7 +130,7 @@ class StepBody:
         """The product of a weight with an activation."""
         if weight.dtype not in WEIGHTS:
             raise ProgramError(f"{self.where}: a weight of {weight.dtype.name}, it must be of a format weights have")
-        needed = QUANTISED if weight.dtype in QUANTISED_WEIGHTS else (DType.F32, DType.Q16)
+        needed = QUANTISED if weight.dtype in QUANTISED_WEIGHTS else (DType.F32, *sorted(WHOLE_ACTIVATIONS))
         if x.dtype not in needed or x.dims[1] != weight.dims[1]:
             allowed = " or ".join(dtype.name for dtype in needed)
             raise ProgramError(

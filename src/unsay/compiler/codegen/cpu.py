@@ -21,8 +21,13 @@ class CpuEmitter(NamedTuple):
         return "a whole step"
 
     def lacking(self, cpu_flags: frozenset[str]) -> str:
-        """CPU flags."""
-        return " ".join(flag for flag in self.target.cpu_flags if flag not in cpu_flags)
+        """CPU flags; of a CPU that has tiles, what a process needs to use them."""
+        flags = " ".join(flag for flag in self.target.cpu_flags if flag not in cpu_flags)
+        if flags or not self.target.has_tiles:
+            return flags
+        from unsay.compiler.codegen.amx_probe import lacking_for_tiles
+
+        return lacking_for_tiles(cpu_flags)
 
     def emit(self, step: Step) -> Emitted:
         """Machine code."""

@@ -17,7 +17,7 @@ from unsay.compiler.codegen.body import QUANTISED, WEIGHTS, StepBody
 from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, look, matmul, norm, rope
 from unsay.compiler.codegen.tensor import Tensor
 from unsay.errors import ProgramError, UnsupportedError
-from unsay.isa.formats import DType, padded_rows
+from unsay.isa.formats import WHOLE_ACTIVATIONS, DType, padded_rows
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0
 from unsay.isa.program import Instruction, Program
 
@@ -148,7 +148,7 @@ def _rope(body: StepBody, instruction: Instruction) -> None:
 
 def _attn(body: StepBody, instruction: Instruction) -> None:
     out_register, *inputs = instruction.registers
-    out = body.rows(out_register, DType.F32, DType.Q8A, DType.Q16)
+    out = body.rows(out_register, DType.F32, DType.Q8A, *sorted(WHOLE_ACTIVATIONS))
     q, k, v = (body.rows(register, DType.F32) for register in inputs)
     layout = body.spec.kv_layout
     given = tuple(instruction.integer(field) for field in ("num_heads", "num_kv_heads", "head_dim"))
@@ -188,10 +188,10 @@ def _ffn(body: StepBody, instruction: Instruction) -> None:
     if weights.dims[0] != 2 * size or size % 32:
         raise UnsupportedError(f"{body.where}: feed-forward size {size} must be a multiple of 32")
     if dtype not in (DType.F32, *QUANTISED):
-        raise ProgramError(f"{body.where}: hidden is {dtype.name}, it must be F32, Q8A, Q8W or Q16")
+        raise ProgramError(f"{body.where}: hidden is {dtype.name}, it must be F32, Q8A, Q8W, Q16 or Q16P")
     offset = instruction.integer("hidden")
     hidden = Tensor(dtype, (x.capacity, size), x.count, body.arena.at(offset), size, offset)
-    made = body.unquantised(hidden) if dtype is DType.Q16 else hidden
+    made = body.unquantised(hidden) if dtype in WHOLE_ACTIVATIONS else hidden
     gate_up = ffn.gate_up(body.module, body.unit, body.product(x, weights), made.dtype)
     body.call(gate_up, out.count, made.address, x.address, weights.address, out=made)
     _quantise(body, hidden, made)

@@ -1,7 +1,7 @@
 """The program of the fast class (docs/numerics.md N14 to N16): the exact one, with other operands of its products.
 
-    TENSOR that a MATMUL, QKV or FFN over tokens reads as x     any type, at its offset  ->  Q16, at one of its own
-    FFN                                                         hidden of any type       ->  Q16, likewise
+    TENSOR that a MATMUL, QKV or FFN over tokens reads as x     any type, at its offset  ->  Q16 or Q16P, at its own
+    FFN                                                         hidden of any type       ->  likewise
 
 What writes such a tensor (NORM, ATTN, QUANT, SILU_MUL) quantises whole rows then, and the product takes its weights as
 int8. Everything else is the same instruction: the residual stream, attention, and all that counts logit rows.
@@ -26,11 +26,14 @@ _X = 1
 """The register field of a product's operand."""
 
 
-def fast_program(exact: Lowered) -> Lowered:
-    """The fast class's program over the same weights. Raises UnsupportedError where it has none."""
+def fast_program(exact: Lowered, x_dtype: DType) -> Lowered:
+    """The fast class's program over the same weights. x_dtype: Q16, or Q16P where products are made on tiles.
+
+    Raises UnsupportedError where it has none.
+    """
     operands = {named[op.registers[_X]] for op, named in _walk(exact.program) if _is_over_tokens(op, named)}
     _check(exact.program, operands)
-    room = _Room(exact.arena_bytes)
+    room = _Room(x_dtype, exact.arena_bytes)
     program = Program(tuple(_changed(op, operands, room) for op in exact.program), exact.program.data)
     return Lowered(program, exact.plan, room.end)
 
@@ -74,27 +77,28 @@ _ALLOWED = {(0, name) for name in _MAKERS} | {(_X, name) for name in _PRODUCTS}
 
 @dataclass(slots=True)
 class _Room:
-    """Offsets given so far; `end` is behind them."""
+    """Offsets given to tensors of this type so far; `end` is behind them."""
 
+    dtype: DType
     end: int
     given: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
 
     def offset(self, rows: int, columns: int, *what: int) -> int:
-        """Of a Q16 tensor, the same for the same `what`."""
+        """Of a tensor, the same for the same `what`."""
         key = (rows, columns, *what)
         if key not in self.given:
             self.given[key] = self.end
-            self.end += aligned(activation_bytes(DType.Q16, rows, columns))
+            self.end += aligned(activation_bytes(self.dtype, rows, columns))
         return self.given[key]
 
 
 def _changed(op: Instruction, operands: set[Instruction], room: _Room) -> Instruction:
     if op.row.name == "TENSOR" and replace(op, registers=_NOWHERE) in operands:
         place = room.offset(op.integer("dim0"), op.integer("dim1"), op.integer("dtype"), op.integer("offset"))
-        return _with(op, dtype=int(DType.Q16), offset=place)
+        return _with(op, dtype=int(room.dtype), offset=place)
     if op.row.name == "FFN":
         size, rows = op.integer("ffn_size"), next(iter(operands)).integer("dim0")
-        return _with(op, hidden=room.offset(rows, size, op.integer("hidden")), hidden_dtype=int(DType.Q16))
+        return _with(op, hidden=room.offset(rows, size, op.integer("hidden")), hidden_dtype=int(room.dtype))
     return op
 
 

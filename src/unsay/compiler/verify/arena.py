@@ -6,8 +6,8 @@ Worked out from the AVM program alone, as the machine will run it, and decided i
     tensor that is live after it (read later, and not first written as a whole), there is no number of tokens 1..max,
     no number of logit rows 1..max and no byte that both hold in rows that are in use
 
-A tensor that an instruction updates in place is the same tensor: same offset, type and dims. The bytes of a Q8A, Q8W
-or Q16 tensor are those of all its arrays (isa/formats.py), whose starts depend on the room, not on the rows in use.
+A tensor that an instruction updates in place is the same tensor: same offset, type and dims. The bytes of a Q8A, Q8W,
+Q16 or Q16P tensor are those of all its arrays (isa/formats.py), whose starts depend on the room, not the rows in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.errors import PassError
-from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, DType
+from unsay.isa.formats import QUANT_BLOCK, QUANTISED_ACTIVATIONS, WHOLE_ACTIVATIONS, DType
 from unsay.isa.opcodes import NO_REGISTER, Channel, Region
 from unsay.isa.program import Instruction, Program
 
@@ -36,14 +36,18 @@ class Placed:
     @property
     def arrays(self) -> list[tuple[int, int]]:
         """(offset, bytes of a row) of each of its arrays."""
-        if self.dtype is DType.Q16:
-            return [(self.offset, self.columns * 2), (self.offset + self.room * self.columns * 2, 4)]
-        if self.dtype not in QUANTISED_ACTIVATIONS:
-            return [(self.offset, self.columns * 4)]
-        side = self.columns // QUANT_BLOCK * 4
-        widths = [self.columns, side, side] + [self.columns, side] * (self.dtype is DType.Q8W)
+        widths = self._widths
         starts = [self.offset + self.room * sum(widths[:place]) for place in range(len(widths))]
         return list(zip(starts, widths, strict=True))
+
+    @property
+    def _widths(self) -> list[int]:
+        if self.dtype in WHOLE_ACTIVATIONS:
+            return [self.columns * 2, 4] if self.dtype is DType.Q16 else [self.columns, self.columns, 4]
+        if self.dtype not in QUANTISED_ACTIVATIONS:
+            return [self.columns * 4]
+        side = self.columns // QUANT_BLOCK * 4
+        return [self.columns, side, side] + [self.columns, side] * (self.dtype is DType.Q8W)
 
     def holds(self, byte: Term, counts: dict[str, Term]) -> Term:
         """Whether a byte of the arena belongs to rows in use."""

@@ -15,6 +15,7 @@ from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.kernels.bounds import prove_step
 from unsay.compiler.verify.obligation import Result, Status, attempt
 from unsay.image import ModelSpec
+from unsay.isa.formats import DType
 from unsay.isa.targets import find_target
 
 SPEC = TINY._replace(num_layers=1, num_heads=2, num_kv_heads=1, context_length=600)
@@ -46,7 +47,7 @@ def test_every_access_of_a_step_is_inside(lowered: Lowered):
 
 @pytest.mark.parametrize("only", ["rms_norm", "qkv", "quant", "gate_up", "matmul"])
 def test_so_is_every_access_of_the_kernels_of_the_fast_class(lowered: Lowered, only: str):
-    result = _proved(fast_program(lowered), only=only)
+    result = _proved(fast_program(lowered, DType.Q16), only=only)
     assert result.status is Status.PROVED and not result.detail.startswith("0 kernels"), result
 
 

@@ -12,9 +12,9 @@ from unsay.compiler.verify.obligation import Result, Status, attempt
 from unsay.isa.formats import DType
 from unsay.isa.targets import TARGETS, find_target
 
-CASES = [("avx512-vnni", "Q8_0", "Q8W", 1), ("avx-vnni", "Q4_0", "Q8A", 2), ("avx2", "Q4_1", "Q8W", 1),
-         ("avx2", "Q8_0", "Q8A", 1), ("aarch64-i8mm", "Q4_1", "Q8A", 2), ("aarch64-dotprod", "Q8_0", "Q8A", 1),
-         ("wasm32-simd128", "Q4_0", "Q8A", 1)]  # fmt: skip
+CASES = [("amx-int8", "Q4_1", "Q8A", 1), ("avx512-vnni", "Q8_0", "Q8W", 1), ("avx-vnni", "Q4_0", "Q8A", 2),
+         ("avx2", "Q4_1", "Q8W", 1), ("avx2", "Q8_0", "Q8A", 1), ("aarch64-i8mm", "Q4_1", "Q8A", 2),
+         ("aarch64-dotprod", "Q8_0", "Q8A", 1), ("wasm32-simd128", "Q4_0", "Q8A", 1)]  # fmt: skip
 
 
 def _product(dtype: str, x: str = "Q8A") -> Product:

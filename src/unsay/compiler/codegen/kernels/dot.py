@@ -69,6 +69,7 @@ WORD_ORDER = tuple(column + i for column in range(0, 32, 4) for i in (0, 2, 1, 3
 """Column of each of the 32 words of an activation block."""
 
 _UNITS = {
+    "amx-int8": DotUnit("vpdpbusd", 64, (8, 2, 1)),
     "avx512-vnni": DotUnit("vpdpbusd", 64, (8, 2, 1)),
     "avx-vnni": DotUnit("vpdpbusd", 32, (4, 2, 1)),
     "avx2": DotUnit("vpmaddubsw", 32, (4, 2, 1)),

@@ -1,7 +1,8 @@
-"""A row group of any format as int8 with a scale per row (N15), in the pairs of i16 that whole.py multiplies.
+"""A row group of any format as int8 with a scale per row (N15), whole numbers -127..127, as it is multiplied.
 
     weights of a row group, as isa/formats.py packs it
-    pairs   i16 [K/2][16 rows][2 columns]      whole numbers, -127..127
+    words   i32 [K/c][16 rows]                 of c columns in a row, the first in the low bits: pairs of i16 for
+                                               vectors (whole.py), four int8 for tiles (amx.py)
     scales  f32 [16]
 
 A lane is a row, so nothing goes across lanes: one pass finds the largest magnitude of each row, another divides by it.
@@ -11,7 +12,7 @@ chain of comparisons of floats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from unsay.compiler.codegen.builder import F16X16, F32X16, I32X16, PTR, Function, Module, Value
 from unsay.compiler.codegen.kernels.vector import LANES, load_floats
@@ -27,10 +28,10 @@ from unsay.isa.formats import (
 _SMALLEST = 2.0**-100
 
 
-def expand_function(module: Module, dtype: DType, width: int) -> str:
-    """void expand(weights, pairs, scales)."""
+def expand_function(module: Module, dtype: DType, width: int, together: int) -> str:
+    """void expand(weights, words, scales). together: columns of a word."""
     columns, block_bytes = _block(dtype)
-    assert width % columns == 0 and columns % 2 == 0, (dtype, width)
+    assert width % columns == 0 and columns % together == 0, (dtype, width)
 
     def write(f: Function) -> None:
         peak_bits = f.slot(I32X16, 0)
@@ -44,16 +45,25 @@ def expand_function(module: Module, dtype: DType, width: int) -> str:
         inverse = f.select(empty, zero, most / peak)
         f.store(f.select(empty, zero, peak / most), f["scales"], align=64)
         with f.loop("block", 0, width // columns) as block:
-            place = f["pairs"].at(block * (columns // 2 * LANES * 4))
+            place = f["words"].at(block * (columns // together * LANES * 4))
             rounded = (
                 _rounded(f, values, inverse) for values in _columns(f, dtype, f["weights"].at(block * block_bytes))
             )
-            for pair, (left, right) in enumerate(zip(rounded, rounded, strict=True)):
-                f.store((left & 0xFFFF) | (right << 16), place.at(pair * LANES * 4), align=64)
+            for number, word in enumerate(zip(*[rounded] * together, strict=True)):
+                f.store(_packed(word), place.at(number * LANES * 4), align=64)
 
-    name = f"expand_{dtype.name.lower()}_k{width}"
-    doc = f"a row group {dtype.name} [16, {width}] as int8, in pairs of columns, and the scales of its rows"
-    return module.define(name, [(PTR, "weights"), (PTR, "pairs"), (PTR, "scales")], write, doc, inline=False)
+    name = f"expand_{dtype.name.lower()}_k{width}_x{together}"
+    doc = f"a row group {dtype.name} [16, {width}] as int8, {together} columns in a word, and the scales of its rows"
+    return module.define(name, [(PTR, "weights"), (PTR, "words"), (PTR, "scales")], write, doc, inline=False)
+
+
+def _packed(columns: Sequence[Value]) -> Value:
+    """The low bits of each, as many as there is room for, side by side in 32."""
+    bits = 32 // len(columns)
+    *others, word = (column << place * bits for place, column in enumerate(columns))
+    for place, column in enumerate(others):
+        word = word | (column & ((1 << bits) - 1) << place * bits)
+    return word
 
 
 def _rounded(f: Function, values: Value, inverse: Value) -> Value:

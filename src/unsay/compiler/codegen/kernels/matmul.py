@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
+from unsay.compiler.codegen.kernels.amx import tile_loop
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.tile import Notes, Product, notes_function, tile_function
 from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share
@@ -65,8 +66,12 @@ def matmul(module: Module, unit: DotUnit, product: Product, bias: bool, accumula
 
 
 def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
-    """The loops above, over this thread's share of the units of `groups` row groups; those of whole.py for Q16."""
+    """The loops above, over this thread's share of the units of `groups` row groups; those of whole.py for Q16,
+    of amx.py for Q16P."""
     assert product.num_groups % groups == 0, (product, groups)
+    if product.x_dtype is DType.Q16P:
+        tile_loop(f, product, groups, epilogue)
+        return
     if product.x_dtype is DType.Q16:
         whole_loop(f, unit, product, groups, epilogue)
         return

@@ -1,28 +1,29 @@
-"""Whole rows of output, among them Q16 (N14): a row of activations as integers with one scale."""
+"""Whole rows of output, among them Q16 and Q16P (N14): a row of activations as integers with one scale."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, F32X16, I16, I32X16, Function, Value, vector
+from unsay.compiler.codegen.builder import F32, F32X16, I8, I16, I32X16, Function, Value, vector
 from unsay.compiler.codegen.kernels.vector import LANES, Output, largest, maximum
-from unsay.isa.formats import DType, whole_most
+from unsay.isa.formats import WHOLE_ACTIVATIONS, DType, whole_most
 
 _SMALLEST = 2.0**-100
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """A Q16 tensor in memory: q i16 [capacity][width] | scale f32 [capacity]."""
+    """A Q16 or Q16P tensor in memory: q i16 [capacity][width], or hi and lo int8 like it | scale f32 [capacity]."""
 
     base: Value
+    dtype: DType
     capacity: int
     width: int
 
-    def q(self, row: Value) -> Value:
-        """Address of a row's integers."""
-        return self.base.at(row * (self.width * 2))
+    def plane(self, row: Value, number: int = 0) -> Value:
+        """Address of a row's integers; of Q16P, 0 is hi and 1 is lo."""
+        return self.base.at(row * (self.width * self._element_bytes) + number * self.capacity * self.width)
 
     def scale(self, row: Value) -> Value:
         """Address of a row's scale."""
@@ -39,13 +40,20 @@ class WholeRows:
         f.store(f.select(empty, zero, amax / most), self.scale(row), align=4)
         with f.loop("column", 0, self.width, LANES) as column:
             q = f.unary("roundeven", values(column) * inverse).cast("fptosi", I32X16)
-            f.store(q.cast("trunc", vector(I16, LANES)), self.q(row).at(column * 2), align=2)
+            kind, planes = (I16, [q]) if self.dtype is DType.Q16 else (I8, [f.shifted_right(q, 7), q & 127])
+            for number, plane in enumerate(planes):
+                place = self.plane(row, number).at(column * self._element_bytes)
+                f.store(plane.cast("trunc", vector(kind, LANES)), place, align=self._element_bytes)
+
+    @property
+    def _element_bytes(self) -> int:
+        return 2 if self.dtype is DType.Q16 else 1
 
 
 def store_row(f: Function, out: Output, row: Value, values: Callable[[Value], Value]) -> None:
     """A whole row of any type of output. values: as in WholeRows.store."""
-    if out.dtype is DType.Q16:
-        WholeRows(out.base, out.capacity, out.width).store(f, row, values)
+    if out.dtype in WHOLE_ACTIVATIONS:
+        WholeRows(out.base, out.dtype, out.capacity, out.width).store(f, row, values)
         return
     with f.loop("column", 0, out.width, out.step) as column:
         out.store(f, row, column, [values(column + start) for start in range(0, out.step, LANES)])

@@ -1,7 +1,6 @@
 """Products of the fast class (N15): one exact sum over the whole of K for every element, whatever the weights' format.
 
-A thread expands the row groups of a panel to int8 with a scale per row (expand.py), in i16 lanes next to each other,
-and lets all tokens pass over them:
+A thread expands the row groups of a panel to int8 with a scale per row (expand.py) and lets all tokens pass over them:
 
     for each panel of this thread's share
         for each row group of it:  expand(weights, panel, scales)
@@ -12,10 +11,15 @@ and lets all tokens pass over them:
 
     panel   i16 [groups][K/2][16 rows][2 columns]      on the stack
     x       Q16: q i16 [capacity][K] | scale f32 [capacity]
+
+On tiles of AMX everything inside of the panel is another loop (amx.py), for an x that is Q16P.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unsay.compiler.codegen.builder import F32, F32X16, I16, I32, I64, PTR, Function, Module, Value, vector
@@ -31,45 +35,73 @@ if TYPE_CHECKING:
 PANEL_BYTES = 128 << 10
 """Most bytes of expanded weights that stay in the cache while all tokens pass over them, unless one unit has more."""
 
-_PAIR_BYTES = LANES * 4
-"""Two columns of a row group, expanded."""
+LINE_BYTES = LANES * 4
+"""A word for each row of a row group: two columns of it expanded, or the sums of a token."""
 
 _TILES = {64: (12, 4, 1), 32: (6, 2, 1), 16: (4, 2, 1)}
 """Tokens done together by bytes of a register, each a divisor of the one before: as many sums as registers hold."""
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Expanded row groups side by side, `groups` to a unit. most_groups: there is room for; first: its first unit."""
+
+    groups: int
+    most_groups: int
+    group_bytes: int
+    first: Value
+    num_units: Value
+    weights: Value
+    scales: Value
+
+    def group(self, number: Value) -> tuple[Value, Value]:
+        """Addresses of a row group and of the scales of its rows."""
+        return self.weights.at(number * self.group_bytes), self.scales.at(number * LINE_BYTES)
+
+
+@contextmanager
+def panels(f: Function, product: Product, groups: int, together: int, most_bytes: int) -> Generator[Panel]:
+    """For each panel of this thread's share of the units of `groups` row groups. together: columns of a word."""
+    assert product.num_groups % groups == 0, (product, groups)
+    group_bytes = product.width // together * LINE_BYTES
+    units = max(1, most_bytes // (groups * group_bytes))
+    weights, scales = f.buffer(units * groups * group_bytes), f.buffer(units * groups * LINE_BYTES)
+    expand = expand_function(f.module, product.dtype, product.width, together)
+    begin, end = share(f, product.num_groups // groups)
+    with f.loop("panel", begin, end, units) as first:
+        leave_if_interrupted(f)
+        num_units = f.smaller(first + units, end) - first
+        panel = Panel(groups, units * groups, group_bytes, first, num_units, weights, scales)
+        with f.loop("group", 0, num_units * groups) as group:
+            f.run(expand, f["weights"].at((first * groups + group) * product.group_bytes), *panel.group(group))
+        yield panel
+
+
+def finish_unit(
+    f: Function, epilogue: Epilogue, unit: Value, groups: int, token: Value, tokens: Value | int, sums: Value, room: int
+) -> None:
+    """The epilogue for tokens from `token` on. sums: f32 [groups][room][16]."""
+    with f.loop("token", 0, tokens) as inside:
+        places = [sums.at(inside * LINE_BYTES + group * room * LINE_BYTES) for group in range(groups)]
+        epilogue(unit, token + inside, [f.load(F32X16, place, align=64) for place in places])
+
+
 def whole_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
     """The loops above, over this thread's share of the units of `groups` row groups."""
-    assert product.num_groups % groups == 0, (product, groups)
-    group_bytes = product.width // 2 * _PAIR_BYTES
-    panel = max(1, PANEL_BYTES // (groups * group_bytes))
-    begin, end = share(f, product.num_groups // groups)
     tiles = _TILES[unit.vector_bytes]
-    weights, scales = f.buffer(panel * groups * group_bytes), f.buffer(panel * groups * LANES * 4)
-    sums = f.buffer(groups * tiles[0] * LANES * 4)
-    expand = expand_function(f.module, product.dtype, product.width)
-    with f.loop("panel", begin, end, panel) as first:
-        leave_if_interrupted(f)
-        num_units = f.smaller(first + panel, end) - first
-        with f.loop("group", 0, num_units * groups) as group:
-            source = f["weights"].at((first * groups + group) * product.group_bytes)
-            f.run(expand, source, weights.at(group * group_bytes), scales.at(group * (LANES * 4)))
+    sums = f.buffer(groups * tiles[0] * LINE_BYTES)
+    with panels(f, product, groups, 2, PANEL_BYTES) as panel:
         start: Value | int = 0
         for tokens in tiles:
             stop = f["count"] - f["count"] % tokens
             tile = _tile_function(f.module, unit, product, tokens)
             with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
                 leave_if_interrupted(f)
-                with f.loop("unit", 0, num_units) as index:
+                with f.loop("unit", 0, panel.num_units) as index:
                     for place in range(groups):
-                        group = index * groups + place
-                        at = sums.at(place * tokens * LANES * 4)
-                        panel_group, scale = weights.at(group * group_bytes), scales.at(group * (LANES * 4))
-                        f.run(tile, panel_group, scale, f["x"], token, at)
-                    with f.loop("token", 0, tokens) as inside:
-                        places = [sums.at(inside * (LANES * 4) + place * tokens * LANES * 4) for place in range(groups)]
-                        rows = [f.load(F32X16, place, align=64) for place in places]
-                        epilogue(first + index, token + inside, rows)
+                        weights, scales = panel.group(index * groups + place)
+                        f.run(tile, weights, scales, f["x"], token, sums.at(place * tokens * LINE_BYTES))
+                    finish_unit(f, epilogue, panel.first + index, groups, token, tokens, sums, tokens)
             start = stop
 
 
@@ -77,12 +109,12 @@ def _tile_function(module: Module, unit: DotUnit, product: Product, tokens: int)
     """void tile(expanded row group, its scales, x, first token, sums)."""
 
     def write(f: Function) -> None:
-        x = WholeRows(f["x"], product.capacity, product.width)
-        first, scale = x.q(f["token"]), x.scale(f["token"])
+        x = WholeRows(f["x"], product.x_dtype, product.capacity, product.width)
+        first, scale = x.plane(f["token"]), x.scale(f["token"])
         pieces = range(0, LANES, unit.lanes)
         sums = [f.slot(vector(I32, unit.lanes), 0) for _ in pieces for _ in range(tokens)]
         with f.loop("pair", 0, product.width // 2) as pair:
-            rows, lanes = f["weights"].at(pair * _PAIR_BYTES), vector(I16, 2 * unit.lanes)
+            rows, lanes = f["weights"].at(pair * LINE_BYTES), vector(I16, 2 * unit.lanes)
             weights = [f.load(lanes, rows.at(piece * 4), align=unit.vector_bytes) for piece in pieces]
             for token in range(tokens):
                 both = f.load(I32, first.at(pair * 4).at(token * product.width * 2), align=4)

@@ -53,8 +53,9 @@ def _tile(unit: DotUnit, product: Product, tokens: int, text: str) -> Obligation
 
 
 def _tiles() -> Iterator[Obligation]:
-    for target in TARGETS:
-        unit = dot_unit(target)
+    """Of each unit: a target that has AMX beside it multiplies blocks of 32 as the one without does."""
+    units = {dot_unit(target): target for target in TARGETS}
+    for unit, target in units.items():
         for dtype in sorted(QUANTISED_WEIGHTS):
             for x_dtype in sorted(QUANTISED_ACTIVATIONS):
                 product = Product(dtype, 64, 64, x_dtype, 16)
