@@ -194,8 +194,8 @@ class SessionLog:
     def _check_ours(self) -> None:
         if self._is_parents:
             raise SessionLogError(
-                f"the session log {self.path} was opened before this process was forked, and its parent has it: open it "
-                "after the fork, not before"
+                f"the session log {self.path} was opened before this process was forked, and its parent has it: "
+                "open it after the fork, not before"
             )
 
     @contextmanager
