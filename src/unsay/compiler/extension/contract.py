@@ -51,7 +51,7 @@ class Version:
         return f"{self.major}.{self.minor}"
 
 
-BASELINE = Version(1, 0)
+BASELINE = Version(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
