@@ -184,6 +184,36 @@ def test_compute_gives_rows_across_chunks(model: Model) -> None:
         assert np.array_equal(model.logits(ids[:length])[-1], rows[length - 1])
 
 
+def test_an_endless_reader_lets_who_computes_go_first(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, late, turns, is_over = model.engine, list[int](), list[int](), threading.Event()
+    next_batch, compute_chunk = engine.scheduler.next_batch, engine._compute_chunk
+
+    def stepping():
+        if engine._computing:
+            late.append(1)
+        return next_batch()
+
+    def computing(*arguments):
+        turns.append(1)
+        return compute_chunk(*arguments)
+
+    def compute() -> None:
+        try:
+            for number in range(20):
+                model.logits(prompt(number))
+        finally:
+            is_over.set()
+
+    def read() -> None:
+        while not is_over.is_set():
+            generate(model, prompt(1))
+
+    monkeypatch.setattr(engine.scheduler, "next_batch", stepping)
+    monkeypatch.setattr(engine, "_compute_chunk", computing)
+    in_threads(read, compute)
+    assert len(late) <= len(turns), "steps began while a thread waited to compute, beside the one it found running"
+
+
 def test_a_cached_prefix_is_taken_over_and_changes_nothing(model: Model) -> None:
     ids = prompt(6, 100)
     expected = fresh_run(model, ids, 12, PARAMS)

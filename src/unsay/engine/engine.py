@@ -40,12 +40,15 @@ class Engine:
         self._changed = Bell()
         self.machine = Machine(executor)
         self._stepper: int | None = None
+        self._computing: set[int] = set()
+        """Threads that wait for a turn of their own: whoever would step once more lets them go first."""
         self._is_closed = False
         begins_anew(self)
 
     def begin_anew(self) -> None:
         """In a forked child: a step of another thread is dropped there, and may be run again."""
         free(self.scheduler.door, self.scheduler.lock)
+        self._computing &= {threading.get_ident()}
         if self._stepper is not None and not self.is_stepping_here:
             self.scheduler.in_flight = {}
             self.machine.executor.clear_interrupt()
@@ -99,7 +102,7 @@ class Engine:
                         raise request.error
                     if request.finish is not None:
                         return None
-                    if self._stepper is None:
+                    if self._stepper is None and not self._computing:
                         self._check_open()
                         self._stepper = threading.get_ident()
                     else:
@@ -175,15 +178,27 @@ class Engine:
     def _take_turn(self, even_closed: bool = False) -> None:
         """Wait for the right to run the machine, which one thread has at a time; `_let_go` follows."""
         self._check_outside()
-        while True:
-            with self.scheduler.lock:
-                if self._stepper is None:
-                    if not even_closed:
-                        self._check_open()
-                    self._stepper = threading.get_ident()
-                    return
-                sleeper = self._changed.listen()
-            sleeper.acquire()
+        me = threading.get_ident()
+        try:
+            while True:
+                with self.scheduler.lock:
+                    if self._stepper is None:
+                        if not even_closed:
+                            self._check_open()
+                        self._stepper = me
+                        return
+                    self._computing.add(me)
+                    sleeper = self._changed.listen()
+                sleeper.acquire()
+        finally:
+            self._wait_no_more(me)
+
+    def _wait_no_more(self, me: int) -> None:
+        """For a turn of its own; who let it go first is told, unless it has that turn."""
+        with self.scheduler.lock:
+            self._computing.discard(me)
+            if self._stepper is None:
+                self._changed.ring()
 
     def _check_outside(self) -> None:
         if self.is_stepping_here:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from threading import RLock, get_ident, main_thread
 from types import FrameType
@@ -52,4 +53,4 @@ class HoldingLock:
         if handler is not None and signal.getsignal(signal.SIGINT) == self._note:
             signal.signal(signal.SIGINT, handler)
             if self._is_due:
-                handler(signal.SIGINT, None)
+                handler(signal.SIGINT, sys._getframe())  # pyright: ignore[reportPrivateUsage]

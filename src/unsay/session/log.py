@@ -95,8 +95,8 @@ class SessionLog:
             present = self._count(db, session)
             if present != after:
                 raise SessionLogError(
-                    f"session {session} has {present} events, this writer knows of {after}: another process uses it; "
-                    "open it again"
+                    f"session {session} has {present} events, this writer knows of {after}: another process uses it, "
+                    "or an exception came between a write and what follows it; open it again"
                 )
             rows = [(session, after + place, *_row(event)) for place, event in enumerate(events)]
             db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
