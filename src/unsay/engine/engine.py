@@ -145,7 +145,7 @@ class Engine:
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens, in NumPy.
 
-        Other requests get their steps between two chunks. Raises OutOfPagesError.
+        The right to step is let go between two chunks, and nobody is waited for to take it. Raises OutOfPagesError.
         """
         import numpy as np
 
