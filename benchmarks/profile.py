@@ -99,7 +99,7 @@ class Stamped:
         """To run it with. Its pages are written: the system has one page of zeros for all that are not, and a step
         would find that in its caches."""
         pages = PagePool(self._image.manifest.spec.kv_layout.page_bytes, num_pages).memory
-        pages[:] = 0x11
+        np.asarray(pages)[:] = 0x11
         return NativeExecutor(self._image, pages, self.num_threads)
 
     def times(self) -> NDArray[np.int64]:
