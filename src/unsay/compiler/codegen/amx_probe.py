@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from unsay.cachedir import cache_root
 from unsay.compiler.cache import forget, remembered
 from unsay.compiler.codegen.builder import I64, PTR, Function, Module
-from unsay.compiler.codegen.kernels.amx import TOKENS, products_function
+from unsay.compiler.codegen.kernels.amx import products_function
+from unsay.compiler.codegen.kernels.tile_registers import TILE_ROWS
 from unsay.compiler.codegen.translate import ATTRIBUTES, compile_module
 from unsay.isa.formats import ROW_GROUP
 from unsay.isa.targets import Target, find_target
@@ -63,21 +64,21 @@ def ask_child(command: Sequence[str] = _COMMAND) -> str:
 def try_product(target: Target) -> str:
     """A product on tiles in this process, against its definition: what is lacking, "" if nothing."""
     rng = np.random.default_rng(0)
-    x, weights = rng.integers(-16256, 16257, (TOKENS, _WIDTH)), rng.integers(-127, 128, (_NUM_ROWS, _WIDTH))
+    x, weights = rng.integers(-16256, 16257, (TILE_ROWS, _WIDTH)), rng.integers(-127, 128, (_NUM_ROWS, _WIDTH))
     is_right = np.array_equal(_multiply(target, x, weights), (x @ weights.T).astype(np.float32))
     return "" if is_right else "AMX tiles that give the right sums"
 
 
 def _multiply(target: Target, x: NDArray[np.int64], weights: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Sums [TOKENS, _NUM_ROWS] of x [TOKENS, _WIDTH] and weights [_NUM_ROWS, _WIDTH], all scales 1."""
+    """Sums [TILE_ROWS, _NUM_ROWS] of x [TILE_ROWS, _WIDTH] and weights [_NUM_ROWS, _WIDTH], all scales 1."""
     planes = np.stack([x >> 7, x & 127]).astype(np.int8)
-    q = np.concatenate([planes.reshape(-1), np.ones(TOKENS, np.float32).view(np.int8)])
+    q = np.concatenate([planes.reshape(-1), np.ones(TILE_ROWS, np.float32).view(np.int8)])
     columns = weights.reshape(-1, ROW_GROUP, _WIDTH // 4, 4).transpose(0, 2, 1, 3).astype(np.int8).copy()
-    scales, sums = np.ones(_NUM_ROWS, np.float32), _whole_lines(_NUM_ROWS * TOKENS)
+    scales, sums = np.ones(_NUM_ROWS, np.float32), _whole_lines(_NUM_ROWS * TILE_ROWS)
     code, entry = _code(target)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(np.frombuffer(code, np.uint8).ctypes.data + entry)
     function(*(array.ctypes.data for array in (columns, scales, q, sums)))
-    return sums.reshape(-1, TOKENS, ROW_GROUP).transpose(1, 0, 2).reshape(TOKENS, _NUM_ROWS)
+    return sums.reshape(-1, TILE_ROWS, ROW_GROUP).transpose(1, 0, 2).reshape(TILE_ROWS, _NUM_ROWS)
 
 
 def _whole_lines(count: int) -> NDArray[np.float32]:
@@ -90,8 +91,8 @@ def _code(target: Target) -> tuple[mmap.mmap, int]:
     module = Module(ATTRIBUTES)
 
     def write(f: Function) -> None:
-        counts = [f.constant(I64, number) for number in (_NUM_ROWS // ROW_GROUP, 0, TOKENS)]
-        products = products_function(module, _WIDTH, TOKENS)
+        counts = [f.constant(I64, number) for number in (_NUM_ROWS // ROW_GROUP, 0, TILE_ROWS)]
+        products = products_function(module, _WIDTH, TILE_ROWS)
         f.run(products, f["weights"], f["scales"], counts[0], f["x"], *counts[1:], f["sums"])
 
     parameters = [(PTR, name) for name in ("weights", "scales", "x", "sums")]

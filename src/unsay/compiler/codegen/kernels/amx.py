@@ -14,17 +14,17 @@
 c is the most columns, up to 64, that divide K. Fewer than 16 tokens are fewer rows in the configuration, an odd row
 group is multiplied alone: nothing is read or written beyond what there is, and nothing is filled up.
 
-A thread configures its tiles before each 16 tokens and releases them after, so it holds none where it may leave, wait
-or be parked: Linux saves 8 KiB more at every switch of a thread that does, and keeps its idle core from deep sleep.
+A thread configures its tiles before each 16 tokens and releases them after (tile_registers.py says why).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unsay.compiler.codegen.builder import F32X16, I8, I32X16, I64, PTR, Function, Module, Value
+from unsay.compiler.codegen.builder import F32X16, I32X16, I64, PTR, Function, Module, Value
 from unsay.compiler.codegen.kernels.rows import WholeRows
 from unsay.compiler.codegen.kernels.tile import Product
+from unsay.compiler.codegen.kernels.tile_registers import TILE_BYTES, TILE_ROWS, amx, columns_of_tile, configure
 from unsay.compiler.codegen.kernels.vector import LANES, leave_if_interrupted, load_floats, splat_load
 from unsay.compiler.codegen.kernels.whole import LINE_BYTES, finish_unit, panels
 from unsay.isa.formats import DType
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 PANEL_BYTES = 256 << 10
 """Most bytes of expanded weights, which all tokens pass over: an eighth of the L2 of the cores that have AMX."""
 
-TOKENS = 16
-"""Rows of a tile."""
-
-_TILE_BYTES = TOKENS * LINE_BYTES
 _SUMS, _X, _WEIGHTS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 """Numbers of tiles, by plane and row group."""
 
@@ -46,21 +42,16 @@ _SUMS, _X, _WEIGHTS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 def tile_loop(f: Function, product: Product, groups: int, epilogue: Epilogue) -> None:
     """The loops above, over this thread's share of the units of `groups` row groups."""
     with panels(f, product, groups, 4, PANEL_BYTES) as panel:
-        sums = f.buffer(panel.most_groups * _TILE_BYTES)
+        sums = f.buffer(panel.most_groups * TILE_BYTES)
         products = products_function(f.module, product.width, product.capacity)
-        with f.loop("tile", 0, f["count"], TOKENS) as token:
+        with f.loop("tile", 0, f["count"], TILE_ROWS) as token:
             leave_if_interrupted(f)
-            tokens = f.smaller(f["count"] - token, TOKENS)
+            tokens = f.smaller(f["count"] - token, TILE_ROWS)
             num_groups = panel.num_units * groups
             f.run(products, panel.weights, panel.scales, num_groups, f["x"], token, tokens, sums)
             with f.loop("unit", 0, panel.num_units) as index:
-                made = sums.at(index * (groups * _TILE_BYTES))
-                finish_unit(f, epilogue, panel.first + index, groups, token, tokens, made, TOKENS)
-
-
-def columns_of_tile(width: int) -> int:
-    """The most columns a tile can take so that all take as many."""
-    return max(columns for columns in range(4, 65, 4) if width % columns == 0)
+                made = sums.at(index * (groups * TILE_BYTES))
+                finish_unit(f, epilogue, panel.first + index, groups, token, tokens, made, TILE_ROWS)
 
 
 def products_function(module: Module, width: int, capacity: int) -> str:
@@ -68,14 +59,14 @@ def products_function(module: Module, width: int, capacity: int) -> str:
 
     def write(f: Function) -> None:
         x = WholeRows(f["x"], DType.Q16P, capacity, width)
-        _configure(f, columns_of_tile(width), f["tokens"])
+        configure(f, columns_of_tile(width), f["tokens"])
         start: Value | int = 0
         for together in (2, 1):
             stop = f["groups"] - f["groups"] % together
             with f.loop(f"groups{together}.", start, stop, together) as group:
                 _multiply(f, x, group, together)
             start = stop
-        _tile(f, "tilerelease")
+        amx(f, "tilerelease")
 
     name = f"amx_k{width}_t{capacity}"
     doc = f"sums f32 [groups][16][16] of expanded row groups [16, {width}] and up to 16 tokens of Q16P"
@@ -85,35 +76,24 @@ def products_function(module: Module, width: int, capacity: int) -> str:
     return module.define(name, parameters, write, doc, inline=False)
 
 
-def _configure(f: Function, columns: int, tokens: Value) -> None:
-    """LDTILECFG. 64 bytes: palette 1 | from 16 on, bytes of a row of each tile, u16 | from 48 on, rows of each, u8."""
-    row_bytes = [64, 64, 64, 64, columns, columns, 64, 64]
-    low, high = (sum(size << 16 * place for place, size in enumerate(row_bytes[at : at + 4])) for at in (0, 4))
-    rows = tokens * 0x0000_0101_0101_0101 + (columns // 4 * 0x0101 << 48)
-    config = f.buffer(64)
-    for place, word in enumerate((1, 0, low, high, 0, 0, rows, 0)):
-        f.store(f.operand(I64, word), config.at(place * 8), align=8)
-    _tile(f, "ldtilecfg", config)
-
-
 def _multiply(f: Function, x: WholeRows, group: Value, together: int) -> None:
     """So many row groups from `group` on, by the tokens."""
     columns, group_bytes = columns_of_tile(x.width), x.width * LANES
     pairs = [(plane, place) for plane in range(2) for place in range(together)]
     for plane, place in pairs:
-        _tile(f, "tilezero", _SUMS[plane][place])
+        amx(f, "tilezero", _SUMS[plane][place])
     with f.loop("column", 0, x.width, columns) as column:
         for plane, tile in enumerate(_X):
-            _tile(f, "tileloadd64", tile, x.plane(f["token"], plane).at(column), x.width)
+            amx(f, "tileloadd64", tile, x.plane(f["token"], plane).at(column), x.width)
         for place, tile in enumerate(_WEIGHTS[:together]):
             weights = f["weights"].at((group + place) * group_bytes).at(column * LANES)
-            _tile(f, "tileloadd64", tile, weights, LINE_BYTES)
+            amx(f, "tileloadd64", tile, weights, LINE_BYTES)
         for plane, place in pairs:
-            _tile(f, "tdpbssd", _SUMS[plane][place], _X[plane], _WEIGHTS[place])
-    whole = f.buffer(len(pairs) * _TILE_BYTES)
+            amx(f, "tdpbssd", _SUMS[plane][place], _X[plane], _WEIGHTS[place])
+    whole = f.buffer(len(pairs) * TILE_BYTES)
     for number, (plane, place) in enumerate(pairs):
-        _tile(f, "tilestored64", _SUMS[plane][place], whole.at(number * _TILE_BYTES), LINE_BYTES)
-    _scale(f, x, group, [(whole.at(p * _TILE_BYTES), whole.at((p + together) * _TILE_BYTES)) for p in range(together)])
+        amx(f, "tilestored64", _SUMS[plane][place], whole.at(number * TILE_BYTES), LINE_BYTES)
+    _scale(f, x, group, [(whole.at(p * TILE_BYTES), whole.at((p + together) * TILE_BYTES)) for p in range(together)])
 
 
 def _scale(f: Function, x: WholeRows, group: Value, planes: list[tuple[Value, Value]]) -> None:
@@ -124,17 +104,4 @@ def _scale(f: Function, x: WholeRows, group: Value, planes: list[tuple[Value, Va
         for place, (hi, lo) in enumerate(planes):
             high, low = (f.load(I32X16, plane.at(token * LINE_BYTES), align=64) for plane in (hi, lo))
             y = ((high << 7) + low).cast("sitofp", F32X16) * (scales[place] * x_scale)
-            f.store(y, f["sums"].at((group + place) * _TILE_BYTES).at(token * LINE_BYTES), align=64)
-
-
-def _tile(f: Function, name: str, *operands: Value | int) -> None:
-    """An instruction on tiles. operands: numbers of tiles, an address, a distance between rows in bytes."""
-    last = len(operands) - 1
-    is_moved = name in ("tileloadd64", "tilestored64")
-    values = [
-        operand if isinstance(operand, Value) else f.constant(I64 if is_moved and place == last else I8, operand)
-        for place, operand in enumerate(operands)
-    ]
-    kinds = [f"{value.type} immarg" if value.type == I8 else value.type for value in values]
-    f.module.declare(f"llvm.x86.{name}", "void", kinds)
-    f.run(f"llvm.x86.{name}", *values)
+            f.store(y, f["sums"].at((group + place) * TILE_BYTES).at(token * LINE_BYTES), align=64)
