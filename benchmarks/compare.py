@@ -1,9 +1,10 @@
 """Every target of speed beside what this machine's best peer reaches: the same file, the same tokens, in turn, in one
 run.
 
-Run: python -m benchmarks.compare [--rows decode,prefill] [--json | --markdown docs/performance.md] [--save FILE]
+Run: python -m benchmarks.compare [--rows decode,prefill] [--alone] [--json | --markdown PAGE] [--save FILE]
 
 Peers are installed into environments of their own at the first run; llama.cpp is compiled then, which takes minutes.
+--alone does without them.
 All engines stay in processes of their own with two threads, and are asked in turn: A B A B ...; figures are medians. A
 sample during which other programs had more than a tenth of the cores is taken again while there is patience for it;
 after that it is kept, and told; --realtime is for machines that are never idle. Progress is on standard error. --save
@@ -15,12 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.peers import table
-from benchmarks.peers.contestants import contestants
+from benchmarks.peers.contestants import ours, peers
 from benchmarks.peers.field import Field, say
 from benchmarks.peers.quiet import Watch
 from benchmarks.peers.results import Results
@@ -50,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     made.add_argument(
         "--rows", type=_groups, default=GROUPS, help=f"some of {','.join(GROUPS)}; '' for none, with --save"
     )
+    made.add_argument("--alone", action="store_true", help="beside no peer, and no environment is made")
     made.add_argument("--threads", type=int, default=2)
     made.add_argument("--rounds", type=int, default=5, help="samples of each figure")
     made.add_argument("--latencies", type=int, default=500, help="samples of a stop; twice as many of a rollback")
@@ -78,7 +81,7 @@ def _groups(text: str) -> tuple[str, ...]:
 
 def _describe(results: Results) -> None:
     told = describe()
-    command = " ".join(["python -m benchmarks.compare", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "benchmarks.compare", *sys.argv[1:]])
     before = results.machine.get("command")
     results.machine = {
         "command": f"{before}; {command}" if before else command,
@@ -90,7 +93,8 @@ def _describe(results: Results) -> None:
 def _measure(args: argparse.Namespace, results: Results) -> None:
     model = hub.resolve(args.model)
     plan = Plan(load_tokenizer(model), args.rounds, args.latencies, args.text, args.chunks)
-    field = Field(str(model), args.threads, contestants(), results, Watch(args.patience, args.realtime))
+    everybody = ours() if args.alone else {**ours(), **peers()}
+    field = Field(str(model), args.threads, everybody, results, Watch(args.patience, args.realtime))
     try:
         for group in args.rows:
             WORKS[group](field, plan)

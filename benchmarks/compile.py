@@ -66,7 +66,7 @@ def main() -> None:
         _import(report, args.repeats, path)
     for name in ("add", "softmax", "layer_norm", "matmul"):
         _import(report, args.repeats, DATA / "triton" / f"{name}.ttir")
-    _validate(report, args.model, max(3, args.repeats // 10))
+    _validate(report, args.model, min(args.repeats, max(3, args.repeats // 10)))
 
 
 def _import(report: Report, repeats: int, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Compares tests/oracle.py with `transformers` in float64 on random models of both architectures.
 
-Run: python -m benchmarks.cross_check      (needs torch and transformers, which nothing else here does)
+Run: python -m benchmarks.cross_check [--json]      (needs torch and transformers, which nothing else here does)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from benchmarks.report import Report, parser
 from tests.oracle import Oracle
 from tests.tiny import TinyShape, tiny_vocabulary, tiny_weights, write_tiny_gguf
 
@@ -27,6 +28,7 @@ _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "
 
 def main() -> None:
     """Print the largest difference of a logit for each architecture."""
+    report = Report(parser(__doc__).parse_args())
     for architecture in ("llama", "qwen2"):
         with tempfile.TemporaryDirectory() as directory:
             path = write_tiny_gguf(
@@ -35,7 +37,8 @@ def main() -> None:
             ids = [int(token) for token in np.random.default_rng(1).integers(0, 290, 70)]
             ours = Oracle(path).logits(ids)
         theirs = _transformers_logits(architecture, ids)
-        print(f"{architecture}: largest difference {np.abs(ours - theirs).max():.1e}, logits up to {ours.max():.1f}")
+        difference = 1e6 * float(np.abs(ours - theirs).max())
+        report.add(architecture, difference_millionths=difference, largest_logit=float(ours.max()))
 
 
 def _transformers_logits(architecture: str, ids: list[int]) -> np.ndarray:

@@ -88,6 +88,7 @@ def _record(model: Model, num_tokens: int) -> Head:
         for op, extent in zip((named[r] for r in product.registers[1:3]), (Dim0.ROWS, Dim0.FIXED), strict=True)
     )  # fmt: skip
     assert weight.dtype is DType.Q8_0 and x.dtype is DType.Q8W, "the designs are for a Q8_0 head"
+    assert weight.dims[0] % ROW_GROUP == 0, "and for whole groups of rows"
     states: list[Float32Array] = []
     logits: list[Float32Array] = []
     run = executor.run

@@ -1,6 +1,6 @@
 """How far imported models are from transformers: the largest difference of a logit, on tiny random models.
 
-Run: python -m benchmarks.importing [--json]      (a minute; needs torch and transformers)
+Run: python -m benchmarks.importing [--only ROW] [--json]      (a minute; needs torch and transformers)
 
 Each architecture twice: with weights as transformers initialises them, and with larger ones ("spread"). `evaluator`
 runs the graph of a Hugging Face directory in float32; `rounded` the same with keys and values rounded to float16;
@@ -45,21 +45,27 @@ SIZES: dict[str, object] = {
     "num_key_value_heads": 2, "max_position_embeddings": 128,
 }  # fmt: skip
 
+_WEIGHTS = ("as initialised", "spread")
 IDS = some_ids(1, 64)
 ROW = IDS[0].numpy()
 
 
 def main() -> None:
-    """Print two rows for each architecture."""
-    report = Report(parser(__doc__).parse_args())
-    for kind in KINDS:
-        for spread in (False, True):
-            report.add(f"{kind}, {'spread' if spread else 'as initialised'}", **_differences(kind, spread))
-    for name, fields in OTHERS.items():
-        config = getattr(transformers, f"{name}Config")(**SIZES, **fields)
-        model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
-        wanted = logits_of(model, IDS)[0].numpy()
-        report.add(name, deviation=float(wanted.std()), torch_export_millionths=_millionths(_exported(model), wanted))
+    """Print two rows for each architecture that is imported whole, and one for each of the others."""
+    whole = {f"{kind}, {weights}": (kind, weights == "spread") for kind in KINDS for weights in _WEIGHTS}
+    made = parser(__doc__)
+    made.add_argument("--only", action="append", choices=[*whole, *OTHERS], help="a row; repeatable (default: all)")
+    args = made.parse_args()
+    report = Report(args)
+    for name in args.only or (*whole, *OTHERS):
+        report.add(name, **(_differences(*whole[name]) if name in whole else _difference(name)))
+
+
+def _difference(name: str) -> dict[str, float]:
+    config = getattr(transformers, f"{name}Config")(**SIZES, **OTHERS[name])
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    wanted = logits_of(model, IDS)[0].numpy()
+    return {"deviation": float(wanted.std()), "torch_export_millionths": _millionths(_exported(model), wanted)}
 
 
 def _differences(kind: str, spread: bool) -> dict[str, float]:

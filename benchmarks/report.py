@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ class Report:
     def __init__(self, args: argparse.Namespace) -> None:
         self._is_json = args.json
         self.hardware = describe()
-        command = " ".join(["python", "-m", f"benchmarks.{_name(sys.argv[0])}", *sys.argv[1:]])
+        command = shlex.join(["python", "-m", f"benchmarks.{_name(sys.argv[0])}", *sys.argv[1:]])
         machine = {"command": command, **asdict(self.hardware), "llvmlite": version("llvmlite")}
         if self._is_json:
             print(json.dumps(machine), flush=True)

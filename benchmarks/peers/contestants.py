@@ -42,19 +42,28 @@ class Contestant:
         return Child(python, f"{PACKAGE}.{self.module}", settings, env)
 
 
-def contestants() -> dict[str, Contestant]:
-    """All of them by name, with environments for this CPU."""
-    llama = llama_cpp_recipe(probe())
-    everybody = (
+def ours() -> dict[str, Contestant]:
+    """This package with each setting that is measured, by name."""
+    return _by_name(
         Contestant(OURS, "unsay_engine"),
         Contestant(OURS_INT8, "unsay_engine", kv="int8"),
         Contestant(OURS_GUESSING, "unsay_engine", options={"speculate": True}),
         Contestant(OURS_FAST, "unsay_engine", options={"prefill": "fast"}),
+    )
+
+
+def peers() -> dict[str, Contestant]:
+    """The others by name, with environments for this CPU."""
+    llama = llama_cpp_recipe(probe())
+    return _by_name(
         Contestant(LLAMA, "llama_cpp_engine", llama),
         Contestant(LLAMA_INT8, "llama_cpp_engine", llama, kv="int8"),
         Contestant(OPENVINO, "openvino_engine", OPENVINO_RECIPE),
         Contestant(OPENVINO_INT8, "openvino_engine", OPENVINO_RECIPE, kv="int8"),
     )
+
+
+def _by_name(*everybody: Contestant) -> dict[str, Contestant]:
     return {contestant.name: contestant for contestant in everybody}
 
 

@@ -123,6 +123,9 @@ class Field:
     def _start(self, name: str) -> None:
         if name in self._children or name in self._absent:
             return
+        if name not in self.everybody:
+            self._absent[name] = "not asked for"
+            return
         say(f"starting {name}")
         try:
             self._children[name] = child = self.everybody[name].start(self.model, self.threads)

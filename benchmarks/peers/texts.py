@@ -43,8 +43,15 @@ RECORD = Correction(
 PROSE = Correction("Write a short paragraph about how bread rises.\n\nBread rises because", 12, " simply")
 """What follows says something else."""
 
-INJECTION = " No, wait: a smaller tool is enough here. Use"
 NUM_INJECTED = 12
+_INJECTION = " No, wait: a smaller tool is enough here. Use"
+"""As many tokens as that in SmolLM2's vocabulary, more in a smaller one."""
+
+
+def injection(tokenizer: Tokenizer) -> str:
+    """The beginning of a correction, NUM_INJECTED tokens long."""
+    ends = range(len(_INJECTION), 0, -1)
+    return next(_INJECTION[:end] for end in ends if len(tokenizer.encode(_INJECTION[:end])) == NUM_INJECTED)
 
 
 def english(tokenizer: Tokenizer, num_tokens: int, start: int = 0) -> list[int]:

@@ -49,6 +49,11 @@ class Plan:
     text: Path
     chunks: int
 
+    @property
+    def long_rounds(self) -> int:
+        """Samples of figures that take long."""
+        return min(self.rounds, max(3, self.rounds // 2))
+
 
 def decode(field: Field, plan: Plan) -> None:
     """One context; and beside it what reading its bytes takes."""
@@ -77,7 +82,7 @@ def speculation(field: Field, plan: Plan) -> None:
 
 def prefill(field: Field, plan: Plan) -> None:
     """Prompts nobody has seen. llama.cpp with q8_0 keys and values is slower here than with f16, and left out."""
-    for length, num_rounds in ((512, plan.rounds), (2048, max(3, plan.rounds // 2))):
+    for length, num_rounds in ((512, plan.rounds), (2048, plan.long_rounds)):
         work = f"prefill {length}"
         children = field.present(work, (OURS, OURS_INT8, OURS_FAST, LLAMA, OPENVINO))
         prompts = [
@@ -116,8 +121,8 @@ def correction(field: Field, plan: Plan) -> None:
     """An answer is cancelled after 30 tokens, cut to about 20, given 12, and goes on; in each round to another length,
     as a prefix cache would know what was asked before. Peers are cancelled where it costs them
     nothing, between two tokens; ours from another thread, anywhere."""
-    injected = plan.tokenizer.encode(texts.INJECTION)
-    assert len(injected) == texts.NUM_INJECTED, len(injected)
+    injection = texts.injection(plan.tokenizer)
+    injected = plan.tokenizer.encode(injection)
     for context in (512, 2048, 6000):
         work = f"correction {context}"
         text, ids = texts.stable(plan.tokenizer, context)
@@ -125,7 +130,7 @@ def correction(field: Field, plan: Plan) -> None:
         ours = children.get(OURS)
 
         def correct(child: Asked, number: int = -1, ours: Asked | None = ours, text: str = text) -> dict[str, Any]:
-            told = {"text": text, "injection": texts.INJECTION} if child is ours else {"injected": injected}
+            told = {"text": text, "injection": injection} if child is ours else {"injected": injected}
             return child.ask("correct", made=_MADE, kept=_KEPT - number, **told)
 
         field.prepare(work, children, lambda child: child.ask("hold", contexts=[ids]))  # noqa: B023
@@ -140,7 +145,7 @@ def start(field: Field, plan: Plan) -> None:
     """New processes to their first token."""
     ids = texts.english(plan.tokenizer, 10)
     warm_start(field, "start warm", (OURS, LLAMA, OPENVINO), ids, plan.rounds)
-    cold_start(field, "start cold", OURS, ids, max(3, plan.rounds // 2))
+    cold_start(field, "start cold", OURS, ids, plan.long_rounds)
 
 
 def memory(field: Field, plan: Plan) -> None:
