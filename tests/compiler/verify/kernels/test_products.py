@@ -6,7 +6,7 @@ import pytest
 
 from unsay.compiler.codegen.builder import Module
 from unsay.compiler.codegen.kernels.dot import dot_unit
-from unsay.compiler.codegen.kernels.tile import Product, notes_function, tile_function
+from unsay.compiler.codegen.kernels.tile import Product, notes_function, pair_function, tile_function
 from unsay.compiler.verify.kernels.products import prove_tile
 from unsay.compiler.verify.obligation import Result, Status, attempt
 from unsay.isa.formats import DType
@@ -29,6 +29,26 @@ def test_every_target_of_the_table_is_proved_here():
 def test_a_tile_computes_n4(target: str, dtype: str, x: str, tokens: int):
     proved = Result(Status.PROVED, f"{tokens * 16} claims")
     assert prove_tile(dot_unit(find_target(target)), _product(dtype, x), tokens) == proved
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "x"),
+    [("avx512-vnni", "Q4_1", "Q8W"), ("avx2", "Q4_1", "Q8W"), ("avx2", "Q8_0", "Q8W"), ("aarch64-i8mm", "Q4_0", "Q8A"),
+     ("wasm32-simd128", "Q8_0", "Q8A")],
+)  # fmt: skip
+def test_a_pair_of_row_groups_computes_n4(target: str, dtype: str, x: str):
+    proved = Result(Status.PROVED, "32 claims")
+    assert prove_tile(dot_unit(find_target(target)), _product(dtype, x), 1, kind="pair") == proved
+
+
+def test_row_groups_that_change_places_are_refuted():
+    unit, product, module = dot_unit(find_target("avx2")), _product("Q4_1"), Module("")
+    notes_function(module, unit, product, 1)
+    pair_function(module, unit, product)
+    changed = module.text().replace("%weights", "%tmp").replace("%second", "%weights").replace("%tmp", "%second")
+    changed = changed.replace("ptr %second, ptr %weights", "ptr %weights, ptr %second")
+    result = attempt(lambda: prove_tile(unit, product, 1, changed, "pair"))
+    assert result.status is Status.REFUTED and "weights, token 0, row 0" in result.detail
 
 
 def _mutant(dtype: str, x: str, old: str, new: str) -> Result:

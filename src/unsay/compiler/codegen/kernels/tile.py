@@ -1,19 +1,20 @@
 """Tiles of a matrix product (N4, N5): 16 rows of W x for a few tokens, in the one order there is.
 
     weights [K/32]{ 16 rows x 32 columns }        a row group, as isa/formats.py packs it
+    second  the same                              another row group, far away, in a tile of a token that is alone
     even    where the weights are whose even lines (64 B) are fetched ahead, odd: those whose odd lines are
     x       [capacity][K]                         the tile is of the rows token .. token + tokens - 1
     notes   words i16 [K/32][tokens][32]          where the unit multiplies words: 128 * hi + lo, in WORD_ORDER
             lifts f32 [K/32][tokens]              of Q4_1: scale_b * f32(sum_b)
             flags i32 [K/32]                      of Q8W, without words: not zero where a block of the tile is wide
-    sums    f32 [tokens][16]
+    sums    f32 [groups][tokens][16]
 
 Notes depend on the tokens alone, so they are taken once for all row groups that the tile is of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from unsay.compiler.codegen.builder import F16, F32, F32X16, I8, I16, I32, I64, PTR, Function, Module, Value, vector
@@ -23,8 +24,11 @@ from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, 
 
 _NIBBLE_BYTES, _BYTE_BYTES, _SCALE_BYTES = 256, 512, 32
 
-_SUMS_TOGETHER = 8
-"""Registers of sums made side by side: as many rows at once as keep a tile's within it."""
+_SUMS_TOGETHER, _PIECES_TOGETHER = 8, 4
+"""Registers of sums and of rows that are made side by side, at most."""
+
+_PAIR_AHEAD_BYTES = 640
+"""How far before their use weights are asked for where two row groups stream: nearer than one alone would want it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +149,33 @@ def _note_words(f: Function, product: Product, x: Quantised, row: Value, block: 
 
 def tile_function(module: Module, unit: DotUnit, product: Product, tokens: int) -> str:
     """void tile(weights of a row group, even, odd, x, first token, notes, sums); of floats no notes, nothing ahead."""
-    write = _write_quantised_tile if product.dtype in QUANTISED_WEIGHTS else _write_float_tile
+
+    def write(f: Function) -> None:
+        if product.dtype in QUANTISED_WEIGHTS:
+            _write_quantised_tile(f, unit, product, tokens, [_Group(f["weights"], f["even"], f["odd"])])
+        else:
+            _write_float_tile(f, product, tokens)
+
     pointers = [(PTR, "weights"), (PTR, "even"), (PTR, "odd"), (PTR, "x")]
     parameters = [*pointers, (I64, "token"), (PTR, "notes"), (PTR, "sums")]
     return module.define(
         f"tile_{_tile_name(product, tokens)}",
         parameters,
-        lambda f: write(f, unit, product, tokens),
+        write,
         f"sums f32 [{tokens}][16] of a row group {product.dtype.name} [16, {product.width}] and {tokens} tokens of "
         f"{product.x_dtype.name} from `token` on",
+    )
+
+
+def pair_function(module: Module, unit: DotUnit, product: Product) -> str:
+    """void pair(weights, second, x, token, notes, sums): a tile of one token and two row groups, for a quantised W."""
+    parameters = [(PTR, "weights"), (PTR, "second"), (PTR, "x"), (I64, "token"), (PTR, "notes"), (PTR, "sums")]
+    return module.define(
+        f"pair_{_tile_name(product, 1)}",
+        parameters,
+        lambda f: _write_quantised_tile(f, unit, product, 1, [_streaming(f["weights"]), _streaming(f["second"])]),
+        f"sums f32 [2][16] of two row groups {product.dtype.name} [16, {product.width}] and a token of "
+        f"{product.x_dtype.name}",
     )
 
 
@@ -163,22 +185,47 @@ def _tile_name(product: Product, tokens: int) -> str:
     return f"{formats}_t{product.capacity}_x{tokens}"
 
 
-def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Where a row group is, and what its even and its odd lines are fetched ahead of."""
+
+    weights: Value
+    even: Value
+    odd: Value
+
+
+def _streaming(weights: Value) -> _Group:
+    """One of two whose weights are asked for shortly before their use."""
+    ahead = weights.at(_PAIR_AHEAD_BYTES)
+    return _Group(weights, ahead, ahead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Of a tile's row group number `group` the rows from `row` on, as many as a register has sums of."""
+
+    group: int
+    row: int
+
+
+def _write_quantised_tile(f: Function, unit: DotUnit, product: Product, tokens: int, groups: Sequence[_Group]) -> None:
     """N4, for as many rows at once as there are registers for their sums."""
     x = Quantised(f["x"], product.capacity, product.width)
-    tile = _Tile(Notes(unit, product, tokens), x, [f["token"] + place for place in range(tokens)])
-    together = max(1, _SUMS_TOGETHER // tokens) * unit.lanes
-    for start in range(0, ROW_GROUP, together):
-        _write_pieces(f, unit, tile, list(range(start, min(start + together, ROW_GROUP), unit.lanes)))
+    tile = _Tile(Notes(unit, product, tokens), x, [f["token"] + place for place in range(tokens)], groups)
+    pieces = [_Piece(group, row) for group in range(len(groups)) for row in range(0, ROW_GROUP, unit.lanes)]
+    together = max(1, min(_PIECES_TOGETHER, _SUMS_TOGETHER // tokens))
+    for start in range(0, len(pieces), together):
+        _write_pieces(f, unit, tile, pieces[start : start + together])
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """The tokens `rows` of x, and what is noted of them."""
+    """The tokens `rows` of x, what is noted of them, and the row groups they are multiplied with."""
 
     notes: Notes
     x: Quantised
     rows: list[Value]
+    groups: Sequence[_Group]
 
     def activations(self, f: Function, block: Value) -> list[Value]:
         """Addresses of a block of each token, as it is multiplied: words, or the low plane."""
@@ -187,27 +234,33 @@ class _Tile:
         return [self.x.lo(row).at(block * QUANT_BLOCK) for row in self.rows]
 
 
-def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: list[int]) -> None:
-    """The sums of the rows from each of `pieces` on, `unit.lanes` of them."""
+def _write_pieces(f: Function, unit: DotUnit, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+    """The sums of all pieces."""
     product, rows = tile.notes.product, tile.rows
-    floats = vector(F32, unit.lanes)
-    sums = [f.slot(floats, 0.0) for _ in pieces for _ in rows]
+    sums = {(piece, place): f.slot(vector(F32, unit.lanes), 0.0) for piece in pieces for place in range(len(rows))}
     with f.loop("block", 0, product.num_blocks) as block:
-        weights = f["weights"].at(block * group_block_bytes(product.dtype))
-        if pieces[0] == 0:
-            for line in range(0, group_block_bytes(product.dtype), 64):
-                ahead = f["odd" if line % 128 else "even"]
-                f.prefetch(ahead.at(block * group_block_bytes(product.dtype)).at(line))
-        starts = [weights.at(piece * 4) for piece in pieces]
+        offset = block * group_block_bytes(product.dtype)
+        weights = {piece: tile.groups[piece.group].weights.at(offset) for piece in pieces}
+        for piece in pieces:
+            if piece.row == 0:
+                _fetch_ahead(f, product, tile.groups[piece.group], offset)
+        starts = [address.at(piece.row * 4) for piece, address in weights.items()]
         high = _high_dots(f, unit, tile, block, starts)
         dots = block_dot(f, unit, product.dtype, starts, tile.activations(f, block), high)
         for place in range(len(rows)):
             add = _scaler(f, unit, tile, block, place)
-            for at, piece in zip(range(place, len(sums), len(rows)), pieces, strict=True):
-                sums[at].set(add(sums[at].get(), dots[at], weights.at(piece * 2)))
-    for at, slot in enumerate(sums):
-        piece, place = pieces[at // len(rows)], at % len(rows)
-        f.store(slot.get(), f["sums"].at(place * LANES * 4 + piece * 4), align=min(unit.vector_bytes, 32))
+            for piece, dot in zip(pieces, dots[place :: len(rows)], strict=True):
+                total = sums[piece, place]
+                total.set(add(total.get(), dot, weights[piece].at(piece.row * 2)))
+    for (piece, place), total in sums.items():
+        at = (piece.group * len(rows) + place) * LANES + piece.row
+        f.store(total.get(), f["sums"].at(at * 4), align=min(unit.vector_bytes, 32))
+
+
+def _fetch_ahead(f: Function, product: Product, group: _Group, offset: Value) -> None:
+    """Ask for a block's lines of what comes later."""
+    for line in range(0, group_block_bytes(product.dtype), 64):
+        f.prefetch((group.odd if line % 128 else group.even).at(offset).at(line))
 
 
 def _scaler(
@@ -257,7 +310,7 @@ def _high_dots(f: Function, unit: DotUnit, tile: _Tile, block: Value, pieces: li
     return [slot.get() for slot in slots]
 
 
-def _write_float_tile(f: Function, unit: DotUnit, product: Product, tokens: int) -> None:
+def _write_float_tile(f: Function, product: Product, tokens: int) -> None:
     """N5."""
     element_bytes = product.group_bytes // (ROW_GROUP * product.width)
     rows = [f["x"].at((f["token"] + place) * (product.width * 4)) for place in range(tokens)]

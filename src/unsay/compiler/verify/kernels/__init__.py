@@ -38,7 +38,7 @@ def model_obligations(program: Program, spec: ModelSpec, target: str, arena_byte
     made = Step(program, spec, LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads, arena_bytes)
     text = step_text(made, unit)
     step = partial(bounds.prove_step, made, unit, text)
-    tiles = [_tile(unit, product, tokens, text) for product, tokens in products.tiles_in(text)]
+    tiles = [_tile(unit, *tile, text) for tile in products.tiles_in(text)]
     return [
         Obligation("no write over what is still read", "T4", "LIA", lambda: prove_arena(program, arena_bytes)),
         Obligation(f"accesses of the step, {target}", "T4", "LIA", partial(attempt, step)),
@@ -46,9 +46,9 @@ def model_obligations(program: Program, spec: ModelSpec, target: str, arena_byte
     ]
 
 
-def _tile(unit: DotUnit, product: Product, tokens: int, text: str) -> Obligation:
-    name = f"tile {product.dtype.name} {product.x_dtype.name} K={product.width} x{tokens}"
-    prove = partial(products.prove_tile, unit, product, tokens, text)
+def _tile(unit: DotUnit, product: Product, tokens: int, kind: products.Kind, text: str) -> Obligation:
+    name = f"{kind} {product.dtype.name} {product.x_dtype.name} K={product.width} x{tokens}"
+    prove = partial(products.prove_tile, unit, product, tokens, text, kind)
     return Obligation(name, "T4", _TILES_METHOD, partial(attempt, prove))
 
 
@@ -59,9 +59,10 @@ def _tiles() -> Iterator[Obligation]:
         for dtype in sorted(QUANTISED_WEIGHTS):
             for x_dtype in sorted(QUANTISED_ACTIVATIONS):
                 product = Product(dtype, 64, 64, x_dtype, 16)
-                for tokens in unit.tiles:
-                    name = f"tile {target.name} {dtype.name} {x_dtype.name} x{tokens}"
-                    prove = partial(products.prove_tile, unit, product, tokens)
+                kinds: list[tuple[int, products.Kind]] = [*((tokens, "tile") for tokens in unit.tiles), (1, "pair")]
+                for tokens, kind in kinds:
+                    name = f"{kind} {target.name} {dtype.name} {x_dtype.name} x{tokens}"
+                    prove = partial(products.prove_tile, unit, product, tokens, None, kind)
                     yield Obligation(name, "T4", _TILES_METHOD, partial(attempt, prove))
 
 

@@ -1,16 +1,15 @@
 """Matrix products with quantised weights: every tile function of every target computes N4, for any number of blocks.
 
 The tile function is the one `codegen/kernels/tile.py` emits, run after the function that takes its notes. Both are
-executed symbolically once; then, for each token
-of the tile and each of the 16 rows,
+executed symbolically once; then, for each token of the tile and each of the 16 rows of its row group, or of its two,
 
     before the loop over blocks     acc = 0
     one iteration, any block b      acc' = N4(b, acc)     the same operations on floats in the same order, and i the
                                                           exact integer for all weights and all activations
-    after it                        sums[token][row] is acc
+    after it                        sums[group][token][row] is acc
 
-so sums[token][row] is N4 of the row and the token by induction on the number of blocks. Expected values are built
-here from the words of docs/numerics.md (N4) and isa/formats.py, not from the kernels.
+so sums[group][token][row] is N4 of the row and the token by induction on the number of blocks. Expected values are
+built here from the words of docs/numerics.md (N4) and isa/formats.py, not from the kernels.
 
 Taken for granted of x, what N3 and N3w give: bytes in -127..127, sum_b the exact sum of q, `wide` 0 or 1, and hi zero
 where it is 0.
@@ -22,10 +21,11 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from unsay.compiler.codegen.builder import Module
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.kernels.tile import Product, notes_function, tile_function
+from unsay.compiler.codegen.kernels.tile import Product, notes_function, pair_function, tile_function
 from unsay.compiler.verify.kernels import lanes
 from unsay.compiler.verify.kernels.affine import Affine, of
 from unsay.compiler.verify.kernels.equality import same
@@ -37,27 +37,31 @@ from unsay.compiler.verify.obligation import NotProvedError, Result, Status, all
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import QUANT_BLOCK, QUANTISED_WEIGHTS, ROW_GROUP, DType, group_block_bytes
 
-_TILE = re.compile(r"define \S+ \S+ @tile_(\w+)_k(\d+)_(\w+)_t(\d+)_x(\d+)\(")
+Kind: TypeAlias = Literal["tile", "pair"]
+
+_GROUPS: dict[Kind, tuple[str, ...]] = {"tile": ("weights",), "pair": ("weights", "second")}
+_TILE = re.compile(r"define \S+ \S+ @(tile|pair)_(\w+)_k(\d+)_(\w+)_t(\d+)_x(\d+)\(")
 
 LEAST_ACTIVATION = -127
 """The least byte of an activation (N3, N3w)."""
 
 
-def prove_tile(unit: DotUnit, product: Product, tokens: int, text: str | None = None) -> Result:
-    """Whether the tile function for so many tokens computes N4. text: another text of the function (a mutant)."""
+def prove_tile(unit: DotUnit, product: Product, tokens: int, text: str | None = None, kind: Kind = "tile") -> Result:
+    """Whether the tile function for so many tokens computes N4. text: another text of the function (a mutant); kind:
+    "pair" for the one of two row groups."""
     module = Module("")
-    names = notes_function(module, unit, product, tokens), tile_function(module, unit, product, tokens)
-    claim = _Claim(product, tokens, functions(text or module.text()), names)
-    return claim.prove()
+    notes = notes_function(module, unit, product, tokens)
+    name = pair_function(module, unit, product) if kind == "pair" else tile_function(module, unit, product, tokens)
+    return _Claim(product, tokens, functions(text or module.text()), (notes, name), _GROUPS[kind]).prove()
 
 
-def tiles_in(text: str) -> list[tuple[Product, int]]:
+def tiles_in(text: str) -> list[tuple[Product, int, Kind]]:
     """The quantised tile functions of a step's text, by their names, each with its number of tokens."""
-    found: list[tuple[Product, int]] = []
-    for match in sorted(set(_TILE.findall(text))):
+    found: list[tuple[Product, int, Kind]] = []
+    for kind, *match in sorted(set(_TILE.findall(text))):
         dtype, x_dtype = DType[match[0].upper()], DType[match[2].upper()]
         if dtype in QUANTISED_WEIGHTS:
-            found.append((Product(dtype, ROW_GROUP, int(match[1]), x_dtype, int(match[3])), int(match[4])))
+            found.append((Product(dtype, ROW_GROUP, int(match[1]), x_dtype, int(match[3])), int(match[4]), kind))
     return found
 
 
@@ -98,7 +102,7 @@ class TileWorld:
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         """Weights are any bytes; of x, see the page's head."""
         if kind == "i8":
-            low = -128 if pointer.object == "weights" else LEAST_ACTIVATION
+            low = LEAST_ACTIVATION if pointer.object == "x" else -128
             return lanes.byte(machine.named_leaf(pointer, kind), low)
         if kind != "i32":
             return machine.named_leaf(pointer, kind)
@@ -149,37 +153,43 @@ class TileWorld:
 
 
 class _Claim:
-    """The claim about one tile function, executed at birth."""
+    """The claim about one tile function, executed at birth. groups: where its row groups are."""
 
     def __init__(
-        self, product: Product, tokens: int, module: Mapping[str, FunctionText], names: tuple[str, str]
-    ) -> None:
+        self, product: Product, tokens: int, module: Mapping[str, FunctionText], names: tuple[str, str],
+        groups: Sequence[str],
+    ) -> None:  # fmt: skip
         self.product = product
         self.tokens = tokens
+        self.groups = groups
         self.world = TileWorld(product)
         self.machine = Machine(module, self.world)
-        self._weights: dict[tuple[int, Affine], list[Term]] = {}
+        self._weights: dict[tuple[str, int, Affine], list[Term]] = {}
         self.token = of(self.machine.symbol("token", 0, product.capacity - tokens))
-        weights, x, notes, sums = (Pointer(name, Affine()) for name in ("weights", "x", "notes", "sums"))
+        x, notes, sums = (Pointer(name, Affine()) for name in ("x", "notes", "sums"))
+        weights = [Pointer(name, Affine()) for name in groups]
+        ahead = weights * 2 if len(weights) == 1 else []
         self.machine.run(names[0], x, self.token, notes)
-        self.machine.run(names[1], weights, weights, weights, x, self.token, notes, sums)
+        self.machine.run(names[1], *weights, *ahead, x, self.token, notes, sums)
 
     def prove(self) -> Result:
-        """Every token and row."""
-        return all_of(self._located(place, row) for place in range(self.tokens) for row in range(ROW_GROUP))
+        """Every row of every group, for every token."""
+        every = itertools.product(self.groups, range(self.tokens), range(ROW_GROUP))
+        return all_of(self._located(*element) for element in every)
 
-    def _located(self, place: int, row: int) -> Result:
-        result = self._element(place, row)
+    def _located(self, group: str, place: int, row: int) -> Result:
+        result = self._element(group, place, row)
         wrong = result.status is not Status.PROVED
-        return Result(result.status, f"token {place}, row {row}: {result.detail}") if wrong else result
+        return Result(result.status, f"{group}, token {place}, row {row}: {result.detail}") if wrong else result
 
-    def _element(self, place: int, row: int) -> Result:
-        stored = self._stored(place * ROW_GROUP * 4 + row * 4)
+    def _element(self, group: str, place: int, row: int) -> Result:
+        line = self.groups.index(group) * self.tokens + place
+        stored = self._stored((line * ROW_GROUP + row) * 4)
         for loop in self.machine.loops:
             for slot, value in loop.end_values.items():
                 for lane, end in enumerate(value.lanes if isinstance(value, Vector) else ()):
                     if end is stored:
-                        return self._induction(loop, slot, lane, place, row)
+                        return self._induction(loop, slot, lane, group, place, row)
         return Result(Status.REFUTED, "what is stored is not what the loop over blocks leaves")
 
     def _stored(self, offset: int) -> Term:
@@ -189,13 +199,13 @@ class _Claim:
                 return cell.value[lane]
         raise NotProvedError(Result(Status.REFUTED, f"sums[{offset}]"), "nothing is stored at")
 
-    def _induction(self, loop: Loop, slot: str, lane: int, place: int, row: int) -> Result:
+    def _induction(self, loop: Loop, slot: str, lane: int, group: str, place: int, row: int) -> Result:
         before, start, after = (_lane(values[slot], lane) for values in (loop.before, loop.start, loop.after))
         if not loop.covers(self.product.width // QUANT_BLOCK, 1):
             return Result(Status.REFUTED, f"the loop runs over blocks {loop.index} of {loop.begin}..{loop.end}")
         first = decide(before == f32(0.0))
         side = (self.token + place) * (self.product.width // QUANT_BLOCK * 4) + loop.index * 4
-        wanted = self._expected(start, loop.index, side, row)
+        wanted = self._expected(start, loop.index, side, group, row)
         flags = (0, 1) if self.world.is_wide else (0,)
         return all_of([first, *(self._same(after, wanted, side, flag) for flag in flags)])
 
@@ -206,13 +216,13 @@ class _Claim:
             known += [(byte, z3.BitVecVal(0, 8)) for byte in self.world.bytes(self.machine, "hi", side)]
         return same(z3.substitute(made, *known), z3.substitute(wanted, *known), LEAST_ACTIVATION)
 
-    def _expected(self, acc: Term, block: Affine, side: Affine, row: int) -> Term:
+    def _expected(self, acc: Term, block: Affine, side: Affine, group: str, row: int) -> Term:
         """N4 for one block. acc: so far; side: offset of the block in the arrays of one word a block."""
         machine, dtype = self.machine, self.product.dtype
-        weights = Pointer("weights", block * group_block_bytes(dtype))
-        if (row, block) not in self._weights:
-            self._weights[row, block] = [self._weight(weights, row, k) for k in range(QUANT_BLOCK)]
-        q = self._weights[row, block]
+        weights = Pointer(group, block * group_block_bytes(dtype))
+        if (group, row, block) not in self._weights:
+            self._weights[group, row, block] = [self._weight(weights, row, k) for k in range(QUANT_BLOCK)]
+        q = self._weights[group, row, block]
         whole = _dot(q, self.world.quants(machine, "lo", side))
         if self.world.is_wide:
             high = _dot(q, self.world.quants(machine, "hi", side)) * 128
