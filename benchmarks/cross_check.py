@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+import transformers
 
 from benchmarks.report import Report, parser
 from tests.oracle import Oracle
 from tests.tiny import TinyShape, tiny_vocabulary, tiny_weights, write_tiny_gguf
 
+_CLASSES = {"llama": "Llama", "qwen2": "Qwen2"}
 _SHAPE: dict[str, Any] = {"layers": 3, "embedding": 96, "heads": 6, "kv_heads": 2, "head_dim": 16, "ffn": 160}
 _NAMES = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
@@ -29,7 +30,7 @@ _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "
 def main() -> None:
     """Print the largest difference of a logit for each architecture."""
     report = Report(parser(__doc__).parse_args())
-    for architecture in ("llama", "qwen2"):
+    for architecture in _CLASSES:
         with tempfile.TemporaryDirectory() as directory:
             path = write_tiny_gguf(
                 Path(directory) / "tiny.gguf", dtype="F32", architecture=architecture, tied=False, **_SHAPE
@@ -43,17 +44,14 @@ def main() -> None:
 
 def _transformers_logits(architecture: str, ids: list[int]) -> np.ndarray:
     shape, vocab_size = TinyShape(**_SHAPE), len(tiny_vocabulary()[0])
-    config_type, model_type = {
-        "llama": (LlamaConfig, LlamaForCausalLM),
-        "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    }[architecture]
-    config = config_type(
+    name = _CLASSES[architecture]
+    config = getattr(transformers, f"{name}Config")(
         vocab_size=vocab_size, hidden_size=shape.embedding, intermediate_size=shape.ffn, rms_norm_eps=shape.norm_eps,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim, tie_word_embeddings=False, attn_implementation="eager",
         rope_parameters={"rope_type": "default", "rope_theta": shape.rope_base},
     )  # fmt: skip
-    model = model_type(config).to(torch.float64).eval()
+    model = getattr(transformers, f"{name}ForCausalLM")(config).to(torch.float64).eval()
     weights = tiny_weights(shape, vocab_size, architecture, False, 0)
     state = {_their_name(name): _their_layout(name, values, shape, architecture) for name, values in weights.items()}
     model.load_state_dict(state)

@@ -118,13 +118,13 @@ def _values(x: Tensor, batch: ArrayBatch) -> Float32Array:
     assert packed.hi is not None
     whole = packed.lo.astype(np.float32) + 128 * packed.hi.astype(np.float32)
     blocks = whole.reshape(len(whole), -1, QUANT_BLOCK) * packed.scale[:, :, None]
-    return blocks.reshape(len(whole), -1)
+    return blocks.reshape(len(whole), -1).astype(np.float32, copy=False)
 
 
 def _upper(head: Head, bits: int) -> Float32Array:
     """The weights with their lower bits at the middle of what these can be."""
     step = 2.0 ** (8 - bits)
-    return np.floor(head.q / step) * step + (step - 1) / 2
+    return (np.floor(head.q / step) * step + (step - 1) / 2).astype(np.float32)
 
 
 def _planes(report: Report, head: Head, bits: int) -> None:
@@ -145,7 +145,7 @@ def _columns(report: Report, head: Head, num_columns: int, num_axes: int) -> Non
     energy = (head.text**2).mean(0) * ((whole - seen) ** 2).mean(0)
     best = np.argsort(-energy)[:num_columns]
     seen[:, best] = whole[:, best]
-    axes = np.linalg.svd(head.text, full_matrices=False)[2][:num_axes]
+    axes: Float32Array = np.linalg.svd(head.text, full_matrices=False)[2][:num_axes]
     left, rest, typical = (a - (a @ axes.T) @ axes for a in (whole - seen, head.answers, head.text))
     approximate = head.answers @ seen.T + (head.answers @ axes.T) @ ((whole - seen) @ axes.T).T
     weight = np.sqrt(np.sqrt((typical**2).mean(0)) / np.maximum(np.sqrt((left**2).mean(0)), 1e-4)) + 1e-3
@@ -156,8 +156,8 @@ def _columns(report: Report, head: Head, num_columns: int, num_axes: int) -> Non
 
 def _leading(report: Report, head: Head, num_columns: int) -> None:
     whole = head.matrix(head.q)
-    best = np.argsort(-(head.text**2).mean(0) * (whole**2).mean(0))[:num_columns]
-    rest = np.setdiff1d(np.arange(whole.shape[1]), best)
+    order = np.argsort(-(head.text**2).mean(0) * (whole**2).mean(0))
+    best, rest = order[:num_columns], np.sort(order[num_columns:])
     approximate = head.answers[:, best] @ whole[:, best].T
     bound = _norms(head.answers[:, rest])[:, None] * _norms(whole[:, rest])
     share = (num_columns * (1 + 2 / QUANT_BLOCK) + _NORM_BYTES) / head.q.shape[1]
@@ -167,6 +167,7 @@ def _leading(report: Report, head: Head, num_columns: int) -> None:
 def _clusters(report: Report, head: Head, num_clusters: int) -> None:
     whole = head.matrix(head.q)
     means = whole[:: len(whole) // num_clusters][:num_clusters].copy()
+    near = np.zeros(len(whole), np.intp)
     for _ in range(8):
         near = (whole @ means.T - (means**2).sum(1) / 2).argmax(1)
         for cluster in np.unique(near):
@@ -181,7 +182,7 @@ def _norms(a: Float32Array) -> Float32Array:
 
 
 def _judge(
-    report: Report, name: str, head: Head, approximate: Float32Array, bound: Float32Array, first_bytes: float
+    report: Report, name: str, head: Head, approximate: NDArray[np.floating], bound: Float32Array, first_bytes: float
 ) -> None:
     """first_bytes: of a block of a row, on average, at the first look."""
     assert np.all(np.abs(approximate - head.logits) <= bound + 1e-3), f"{name}: the bound is not sound"

@@ -77,7 +77,8 @@ def _times(samples: dict[str, list[float]], name: str) -> float:
 
 def _accuracy(report: Report, models: dict[str, Model], windows: Sequence[Sequence[int]]) -> None:
     losses: dict[str, list[NDArray[np.float64]]] = {name: [] for name in models}
-    divergence, same = [], []
+    divergence: list[NDArray[np.float64]] = []
+    same: list[NDArray[np.bool_]] = []
     for rows, targets in _scored(models, windows):
         for name, log_probs in rows.items():
             losses[name].append(-log_probs[np.arange(len(targets)), targets])

@@ -40,6 +40,7 @@ from unsay.isa.formats import DType, weight_bytes
 from unsay.isa.targets import find_target
 from unsay.kv.pages import PagePool
 from unsay.runtime.image import Image, load_image
+from unsay.runtime.interpreted import ArrayBatch, in_views
 from unsay.runtime.native import NativeExecutor
 
 _MOST_SEQUENCES = 8
@@ -138,12 +139,12 @@ def make_batch(spec: ModelSpec, num_tokens: int, context: int) -> Batch:
     sequence = np.zeros(num_tokens, np.int32) if alone else np.arange(num_tokens, dtype=np.int32)
     tables = np.arange(num_sequences * num_pages, dtype=np.int32).reshape(num_sequences, num_pages)
     rows = np.array([num_tokens - 1], np.int32) if alone else np.arange(num_tokens, dtype=np.int32)
-    return Batch(ids, positions, sequence, tables, rows)
+    return in_views(ArrayBatch(ids, positions, sequence, tables, rows))
 
 
 def profile(stamped: Stamped, batch: Batch, repeats: int, bandwidth: float) -> list[Kind]:
     """Medians over steps, kernels of one kind added up; the last row is the step."""
-    executor = stamped.executor(int(batch.page_tables.max()) + 1)
+    executor = stamped.executor(np.asarray(batch.page_tables).size)
     cycles = 0.0
     samples: list[NDArray[np.int64]] = []
     for _ in range(repeats):

@@ -30,15 +30,14 @@ class Report:
         self._is_json = args.json
         self.hardware = describe()
         command = shlex.join(["python", "-m", f"benchmarks.{_name(sys.argv[0])}", *sys.argv[1:]])
-        machine = {"command": command, **asdict(self.hardware), "llvmlite": version("llvmlite")}
+        here, llvmlite = self.hardware, version("llvmlite")
         if self._is_json:
-            print(json.dumps(machine), flush=True)
+            print(json.dumps({"command": command, **asdict(here), "llvmlite": llvmlite}), flush=True)
             return
         print(command)
         print(
-            f"{machine['cpu']}, {machine['cores']} cores, {machine['read_bandwidth'] / 1e9:.1f} GB/s read, "
-            f"load {machine['load']:.1f}; unsay {machine['unsay']}, Python {machine['python']}, "
-            f"NumPy {machine['numpy']}, llvmlite {machine['llvmlite']}\n"
+            f"{here.cpu}, {here.cores} cores, {here.read_bandwidth / 1e9:.1f} GB/s read, load {here.load:.1f}; "
+            f"unsay {here.unsay}, Python {here.python}, NumPy {here.numpy}, llvmlite {llvmlite}\n"
         )
 
     def add(self, what: str, result: Any = None, **figures: Any) -> None:

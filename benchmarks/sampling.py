@@ -18,6 +18,7 @@ from benchmarks.report import Report, median_cpu_ms, median_ms, parser
 from unsay import Model, load
 from unsay.core import Batch, Lane, SamplingParams
 from unsay.engine.sampler import Sampler
+from unsay.runtime.interpreted import ArrayBatch, in_views
 from unsay.runtime.scan import is_plain
 
 _TEXT = Path(__file__).parent.parent / "tests" / "data" / "northanger_abbey.txt"
@@ -67,7 +68,7 @@ def _sampling(report: Report, model: Model, settings: dict[str, Any]) -> None:
     for turn in range(_REPEATS):
         params = SamplingParams(seed=turn, **settings)
         lane = Lane(1, params, len(ids), ids, 0, is_plain=is_plain(params))
-        batch = _step(1, 1)._replace(token_ids=np.array([next(rows)], np.int32), lanes=(lane,))
+        batch = _step(1, 1, next(rows))._replace(lanes=(lane,))
         without = median_ms(lambda: executor.run(batch._replace(lanes=())), 1)  # noqa: B023
         extra.append(median_ms(lambda: executor.run(batch), 1) - without)  # noqa: B023
         logits = executor.run(batch)
@@ -76,10 +77,10 @@ def _sampling(report: Report, model: Model, settings: dict[str, Any]) -> None:
     report.add(f"sampling, {name}", in_step_us=1e3 * float(np.median(extra)), cpu_us=1e3 * float(np.median(chosen)))
 
 
-def _step(num_tokens: int, num_rows: int) -> Batch:
-    """The first token of each sequence, each on a page of its own; nothing is committed."""
+def _step(num_tokens: int, num_rows: int, token_id: int = 0) -> Batch:
+    """The first token of each sequence, each on a page of its own; nothing is committed. Ids count up from token_id."""
     numbers = np.arange(num_tokens, dtype=np.int32)
-    return Batch(numbers, np.zeros_like(numbers), numbers, numbers[:, None].copy(), numbers[:num_rows])
+    return in_views(ArrayBatch(numbers + token_id, numbers * 0, numbers, numbers[:, None], numbers[:num_rows]))
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def _run(*arguments: str, **environment: str) -> _Run:
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment},
     )  # fmt: skip
     wall = 1e3 * (clock_gettime(CLOCK_MONOTONIC) - started)
-    told = json.loads(result.stdout) if result.stdout.startswith("{") else {}
+    told: dict[str, Any] = json.loads(result.stdout) if result.stdout.startswith("{") else {}
     return _Run(started, wall, _children_ms() - before, told)
 
 

@@ -11,6 +11,7 @@ With a model: the same for its logits and pages after a prompt of five tokens, s
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,10 @@ def main() -> None:
 
 
 def _model(report: Report, name: str) -> None:
-    image = plain_image(hub.resolve(name))
+    image: Any = plain_image(hub.resolve(name))
     pages = [np.zeros((1, image.manifest.spec.kv_layout.page_bytes), np.uint8) for _ in range(2)]
     batch = make_batch([(0, [1, 2, 3, 4, 5])], [[0]], [4])
-    expected = np.array(ReferenceExecutor(image, pages[0]).run(batch), np.float32)
+    expected = np.array(ReferenceExecutor(image, pages[0].data).run(batch), np.float32)
     started = perf_counter()
     got = run_model(image, plan_step(image.program, image.manifest.spec), batch, pages[1], VulkanDevice())
     seconds = perf_counter() - started

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import lower
@@ -47,7 +49,9 @@ def run(executor, batch: Batch) -> Float32Array | None:
     return None if rows is None else np.array(rows, np.float32)
 
 
-def make_batch(sequences, page_tables, logit_rows) -> Batch:
+def make_batch(
+    sequences: Sequence[tuple[int, Sequence[int]]], page_tables: ArrayLike, logit_rows: Sequence[int]
+) -> Batch:
     """A batch from (first position, token ids) of each sequence."""
     token_ids = [token for _, ids in sequences for token in ids]
     positions = [start + index for start, ids in sequences for index in range(len(ids))]

@@ -4,6 +4,9 @@ The next token is the argmax of the logits, which costs less than its own sample
 choice, 0 off, 1 on).
 """
 
+# pyright: basic, reportMissingImports=false
+# The peer's package is in the peer's environment only: what it returns has no types here.
+
 from __future__ import annotations
 
 import ctypes

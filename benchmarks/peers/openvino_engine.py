@@ -4,6 +4,9 @@ A context that is held is one the prefix cache knows. Its own choice of arithmet
 values.
 """
 
+# pyright: basic, reportMissingImports=false
+# The peer's package is in the peer's environment only: what it returns has no types here.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
