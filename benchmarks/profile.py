@@ -83,7 +83,7 @@ class Stamped:
         own = step_scratch(spec, LIMITS.max_tokens, LIMITS.max_threads).num_bytes
         limits = LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads
         step = Step(image.program, spec, *limits, image.manifest.arena_bytes - own)
-        text = step_text(step, dot_unit(target))
+        text = step_text(step, dot_unit(target), in_turns=False)
         start = text.index("define i32 @step(")
         end = text.index("\n}", start)
         self.names = re.findall(r"  call void @([\w.]+)\(", text[start:end])

@@ -7,6 +7,8 @@ before the next kernel, for all steps if that touches the same memory, else only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.builder import BOOL, I32, I64, PTR, Function, Value
 from unsay.compiler.codegen.kernels.dot import DotUnit
@@ -14,6 +16,7 @@ from unsay.compiler.codegen.kernels.tile import Product
 from unsay.compiler.codegen.kernels.vector import REPEATED_ROWS
 from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.codegen.tensor import Tensor
+from unsay.compiler.codegen.turns import Place
 from unsay.errors import ProgramError, UnsupportedError
 from unsay.isa.abi import StepArgs
 from unsay.isa.formats import (
@@ -24,7 +27,7 @@ from unsay.isa.formats import (
     WHOLE_ACTIVATIONS,
     DType,
 )
-from unsay.isa.opcodes import NO_OFFSET, Dim0, Region
+from unsay.isa.opcodes import Dim0, Region
 from unsay.isa.program import Instruction
 
 WEIGHTS = tuple(sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS))
@@ -51,6 +54,7 @@ class StepBody:
         self.states = self.arena.at(step.scratch_offset)
         self._rows = self.states.at(step_scratch(step.spec, step.max_tokens, step.max_threads).states_bytes)
         self._owed: tuple[Value, Tensor, Tensor] | None = None
+        self.stay()
 
     def _pointer(self, name: str) -> Value:
         return self.f.load(PTR, self.f["args"].at(getattr(StepArgs, name).offset), align=8)
@@ -139,10 +143,30 @@ class StepBody:
             )
         return Product(weight.dtype, weight.dims[0], weight.dims[1], x.dtype, x.capacity)
 
-    def place(self, instruction: Instruction) -> Value:
-        """The address that a TENSOR names."""
-        region, offset = Region(instruction.flags & 3), instruction.integer("offset")
-        bases = {Region.GLOBAL: self.arena, Region.PERSISTENT: self.persistent}
-        if region not in bases or offset == NO_OFFSET:
-            raise ProgramError(f"{self.where}: a step's tensors have an offset in GLOBAL or PERSISTENT")
-        return bases[region].at(offset)
+    def place(self, tensor: Instruction, field: int) -> Value:
+        """The address that a TENSOR names. field: the register field that names the tensor."""
+        base = self.arena if Region(tensor.flags & 3) is Region.GLOBAL else self.weights(field)
+        return base.at(tensor.integer("offset"))
+
+    def move(self, turn: Value, weight_stride: int, moves: Mapping[Place, int]) -> None:
+        """In turn `turn` of a stretch: where weights and pages are counted from, for the instruction of these moves."""
+        layer = self.spec.kv_layout.key_offset(1, 0)
+        self._turn = turn, {place: weight_stride if place != "layer" else layer for place, by in moves.items() if by}
+
+    def stay(self) -> None:
+        """Outside of stretches."""
+        self._turn: tuple[Value, Mapping[Place, int]] | None = None
+
+    def weights(self, place: Place) -> Value:
+        """What the offset of a weight is counted from."""
+        return self._moved(self.persistent, place)
+
+    def pages(self) -> Value:
+        """What the offset of a layer in the pool is counted from."""
+        return self._moved(self.pool, "layer")
+
+    def _moved(self, base: Value, place: Place) -> Value:
+        if self._turn is None or place not in self._turn[1]:
+            return base
+        turn, strides = self._turn
+        return base.at(turn * strides[place])

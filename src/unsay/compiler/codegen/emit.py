@@ -4,27 +4,30 @@
         kernel(args, thread, threads, count, tensors ...)        one call or a few per instruction (instructions.py),
         if barrier(args, threads): return 1                      a barrier after each call (body.py)
 
-The step is straight-line; kernels are functions made for a format and shape and shared by all layers, and by both
-programs of an image that has a second one for the fast class: then a step is the one or the other.
+Layers that are alike are one loop (turns.py), the rest of a step is a straight line. Kernels are functions made for a
+format and shape and shared by all layers, and by both programs of an image that has a second one for the fast class:
+then a step is the one or the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from unsay.compiler.codegen.backends import Code, Step
 from unsay.compiler.codegen.body import StepBody
 from unsay.compiler.codegen.builder import I32, PTR, Function, Module
-from unsay.compiler.codegen.instructions import logits_tensors, write_instruction
+from unsay.compiler.codegen.instructions import write_stretch
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.scan import add_scan
 from unsay.compiler.codegen.kernels.soft import SUBSTITUTES
 from unsay.compiler.codegen.kernels.sync import add_sync
 from unsay.compiler.codegen.translate import ATTRIBUTES, machine_code
+from unsay.compiler.codegen.turns import Stretch, straight, stretches
 from unsay.errors import UnsupportedError
 from unsay.image import ModelSpec
 from unsay.isa.abi import StepArgs
 from unsay.isa.formats import ROW_GROUP
 from unsay.isa.kv import MOST_INT8_DIM
-from unsay.isa.program import Program
 from unsay.isa.targets import find_target
 
 ENTRIES = ("step", "run", "worker", "close", "survey", "race")
@@ -39,20 +42,22 @@ def emit(step: Step, target: str) -> Code:
     a shape the kernels do not do.
     """
     chosen = find_target(target)
-    blob, symbols = machine_code(step_text(step, dot_unit(chosen)), chosen)
+    blob, symbols = machine_code(lambda: step_text(step, dot_unit(chosen)), chosen)
     return Code(blob, {name: symbols[name] for name in ENTRIES})
 
 
-def step_text(step: Step, unit: DotUnit) -> str:
-    """LLVM IR text of a step."""
+def step_text(step: Step, unit: DotUnit, in_turns: bool = True) -> str:
+    """LLVM IR text of a step; a straight line of calls without `in_turns`."""
     _check_heads(step.spec)
     header = f"; {step.spec.name}: one step of up to {step.max_tokens} tokens, {step.max_rows} logit rows\n{ATTRIBUTES}"
     module = Module(header, SUBSTITUTES[unit.architecture])
+    cut = stretches if in_turns else straight
+    program = cut(step.program)
     if step.fast is None:
-        _define(module, step, unit, "step", step.program, linkage="")
+        _define(module, step, unit, "step", program, linkage="")
     else:
-        _define(module, step, unit, "exact_step", step.program)
-        _define(module, step, unit, "fast_step", step.fast)
+        _define(module, step, unit, "exact_step", program)
+        _define(module, step, unit, "fast_step", cut(step.fast))
         _define_choice(module)
     add_sync(module, unit.architecture)
     add_scan(module)
@@ -66,13 +71,13 @@ def _check_heads(spec: ModelSpec) -> None:
         raise UnsupportedError(f"head size {spec.head_dim} is beyond {MOST_INT8_DIM} for int8 pages: use --kv f16")
 
 
-def _define(module: Module, step: Step, unit: DotUnit, name: str, program: Program, linkage: str = "internal ") -> None:
+def _define(
+    module: Module, step: Step, unit: DotUnit, name: str, program: Iterable[Stretch], linkage: str = "internal "
+) -> None:
     def write(f: Function) -> None:
-        body, logits = StepBody(f, step, unit), logits_tensors(program)
-        for index, instruction in enumerate(program):
-            if instruction.row.name == "HALT":
-                break
-            write_instruction(body, index, instruction, is_logits=index in logits)
+        body = StepBody(f, step, unit)
+        for stretch in program:
+            write_stretch(body, stretch)
         body.settle()
         f.result_value = f.constant(I32, 0)
 

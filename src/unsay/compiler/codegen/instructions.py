@@ -16,55 +16,57 @@ from __future__ import annotations
 from unsay.compiler.codegen.body import QUANTISED, WEIGHTS, StepBody
 from unsay.compiler.codegen.kernels import attention, elementwise, embed, ffn, look, matmul, norm, rope
 from unsay.compiler.codegen.tensor import Tensor
+from unsay.compiler.codegen.turns import Named, Stretch, Work
 from unsay.errors import ProgramError, UnsupportedError
 from unsay.isa.formats import WHOLE_ACTIVATIONS, DType, padded_rows
 from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Channel, Dim0
-from unsay.isa.program import Instruction, Program
+from unsay.isa.program import Instruction
 
 _ELEMENTWISE_OUT = {"QUANT": QUANTISED, "SILU_MUL": (DType.F32, *QUANTISED), "ADD": (DType.F32,)}
 
 
-def logits_tensors(program: Program) -> frozenset[int]:
-    """Indices of the TENSOR instructions whose tensor becomes the step's logits."""
-    made: dict[int, int] = {}
-    chosen: set[int] = set()
-    for index, instruction in enumerate(program):
-        if instruction.row.name == "TENSOR":
-            made[instruction.registers[0]] = index
-        if instruction.row.name == "STREAM" and instruction.integer("channel") == Channel.LOGITS:
-            register = instruction.registers[1]
-            if register not in made:
-                raise ProgramError(f"instruction {index}: LOGITS of R{register}, which names no tensor")
-            chosen.add(made[register])
-    return frozenset(chosen)
+def write_stretch(body: StepBody, stretch: Stretch) -> None:
+    """Write the instructions of a stretch, as a loop if it has several turns."""
+    if stretch.times == 1:
+        for work in stretch.works:
+            _write(body, work)
+        return
+    body.settle()
+    with body.f.loop("turn", 0, stretch.times) as turn:
+        for work, moves in zip(stretch.works, stretch.moves, strict=True):
+            body.move(turn, stretch.weight_stride, moves)
+            _write(body, work, f" + {moves['position']} * turn")
+        body.settle()
+    body.stay()
 
 
-def write_instruction(body: StepBody, index: int, instruction: Instruction, is_logits: bool) -> None:
-    """Write one instruction. is_logits: a TENSOR whose tensor becomes the step's logits."""
-    name = instruction.row.name
-    body.where = f"instruction {index} ({name})"
-    body.f.comment(f"{index}: {name} " + " ".join(f"R{r}" for r in instruction.registers if r != NO_REGISTER))
-    if name == "TENSOR":
-        _tensor(body, instruction, is_logits)
-    elif name in _WRITERS:
-        _WRITERS[name](body, instruction)
-    else:
+def _write(body: StepBody, work: Work, later: str = "") -> None:
+    """Write one instruction. later: how its position grows in a loop."""
+    instruction, name = work.instruction, work.instruction.row.name
+    body.where = f"instruction {work.position} ({name})"
+    registers = [register for register in instruction.registers if register != NO_REGISTER]
+    body.f.comment(f"{work.position}{later}: {name} " + " ".join(f"R{register}" for register in registers))
+    if name not in _WRITERS:
         raise ProgramError(f"{body.where}: not tensor work, it cannot be part of a native step")
+    body.tensors = {
+        register: _tensor(body, work.tensors[register], place)
+        for place, register in enumerate(instruction.registers)
+        if register in work.tensors
+    }
+    _WRITERS[name](body, instruction)
 
 
-def _tensor(body: StepBody, instruction: Instruction, is_logits: bool) -> None:
-    if instruction.has("SPARSE"):
-        raise UnsupportedError(f"{body.where}: sparse tensors are not supported by the native step")
+def _tensor(body: StepBody, named: Named, place: int) -> Tensor:
+    instruction, is_logits = named
     dims = tuple(instruction.integer(f"dim{axis}") for axis in range(instruction.integer("rank")))
-    address = body.logits if is_logits else body.place(instruction)
+    address = body.logits if is_logits else body.place(instruction, place)
     count = Dim0.FIXED
     if instruction.has("DIM_TOKENS") or instruction.has("DIM_ROWS"):
         count = Dim0.TOKENS if instruction.has("DIM_TOKENS") else Dim0.ROWS
     stride = padded_rows(dims[-1]) if is_logits else dims[-1]
     in_arena = count is not Dim0.FIXED and not is_logits
     offset = instruction.integer("offset") if in_arena else None
-    dtype = _dtype(instruction, body.where)
-    body.tensors[instruction.registers[0]] = Tensor(dtype, dims, count, address, stride, offset)
+    return Tensor(_dtype(instruction, body.where), dims, count, address, stride, offset)
 
 
 def _dtype(instruction: Instruction, where: str) -> DType:
@@ -134,7 +136,7 @@ def _qkv(body: StepBody, instruction: Instruction) -> None:
     num_heads, num_kv_heads = instruction.integer("num_heads"), instruction.integer("num_kv_heads")
     heads = rope.Heads(num_heads + num_kv_heads, instruction.integer("head_dim"), 0, out.dims[1])
     offset = instruction.integer("bias")
-    bias = [] if offset == NO_OFFSET else [body.persistent.at(offset)]
+    bias = [] if offset == NO_OFFSET else [body.weights("bias").at(offset)]
     kernel = rope.qkv(body.module, body.unit, body.product(x, weight), heads, bool(bias))
     body.call(kernel, out.count, out.address, x.address, weight.address, table.address, *bias, out=out)
 
@@ -169,7 +171,7 @@ def _attn(body: StepBody, instruction: Instruction) -> None:
         out_dtype=made.dtype,
         capacity=out.capacity,
     )
-    pool = body.pool.at(layout.key_offset(instruction.integer("layer"), 0))
+    pool = body.pages().at(layout.key_offset(instruction.integer("layer"), 0))
     body.settle()
     body.run(attention.append(body.module, shape), out.count, k.address, v.address, pool)
     body.meet_if_many(body.counts[out.count])

@@ -135,8 +135,10 @@ def notes_function(module: Module, unit: DotUnit, product: Product, tokens: int)
 
 
 def _note_words(f: Function, product: Product, x: Quantised, row: Value, block: Value, words: Value) -> None:
-    """The 32 values of a block as 16 bits, stored two at a time, which is how they are loaded again. LLVM takes six times
-    as long over pairs that are not side by side before."""
+    """The 32 values of a block as 16 bits, stored two at a time, which is how they are loaded again.
+
+    LLVM takes four times as long over pairs that do not lie side by side before.
+    """
     bytes_, half = vector(I8, 16), vector(I16, 16)
     for start in (0, 16):
         at = block * QUANT_BLOCK + start

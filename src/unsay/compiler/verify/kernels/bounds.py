@@ -92,19 +92,21 @@ class _StepWorld:
         pass
 
     def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
-        """Note the call with the sizes of what it is given."""
-        index = int(machine.comment.split(":")[0])
-        rooms = dict(self._rooms(index))
-        given = [pointer for pointer in arguments[4:] if isinstance(pointer, Pointer)]
-        for pointer in given:
-            if (pointer.object, pointer.offset.constant) not in rooms:
-                where = f"instruction {machine.comment}: {pointer.object}+{pointer.offset}, which it does not name"
-                raise NotProvedError(Result(Status.REFUTED), where)
+        """Note the call with the sizes of what it is given, in a loop of layers (codegen/turns.py) turn by turn."""
         count = arguments[3]
         assert isinstance(count, Affine), arguments
         of_tokens = count.terms[0][0].name == "num_tokens"
-        sizes = tuple(rooms[pointer.object, pointer.offset.constant] for pointer in given)
-        self.calls[name, of_tokens, sizes] = None
+        given = [pointer for pointer in arguments[4:] if isinstance(pointer, Pointer)]
+        for instruction, turn in _turns(machine):
+            rooms = dict(self._rooms(instruction))
+            sizes: list[Room] = []
+            for pointer in given:
+                offset = pointer.offset.with_(turn)
+                where = f"instruction {instruction}: {pointer.object}+{offset}, which it does not name"
+                if not offset.is_constant or (pointer.object, offset.constant) not in rooms:
+                    raise NotProvedError(Result(Status.REFUTED), where)
+                sizes.append(rooms[pointer.object, offset.constant])
+            self.calls[name, of_tokens, tuple(sizes)] = None
         return True
 
     def _rooms(self, index: int) -> Iterator[tuple[tuple[str, int], Room]]:
@@ -128,6 +130,21 @@ class _StepWorld:
             layout = spec.kv_layout
             layer = Room(layout.num_kv_heads * layout.head_bytes, layout.page_bytes)
             yield ("kv_pool", layout.key_offset(instruction.integer("layer"), 0)), layer
+
+
+def _turns(machine: Machine) -> Iterator[tuple[int, dict[Symbol, Affine]]]:
+    """The index of the instruction that is executed, and what the loop's counter is, in each turn of the loop around.
+
+    What is written above the instruction says: "index:", in a loop "index of the first turn + stride * turn:".
+    """
+    first, _, stride = machine.comment.split(":")[0].removesuffix(" * turn").partition(" + ")
+    loop = machine.around
+    if loop is None:
+        yield int(first), {}
+        return
+    assert loop.begin == Affine() and loop.end.is_constant and loop.index == of(loop.symbol), loop
+    for turn in range(loop.end.constant):
+        yield int(first) + int(stride) * turn, {loop.symbol: Affine(turn)}
 
 
 def _tensors(program: Program) -> list[dict[int, Instruction]]:

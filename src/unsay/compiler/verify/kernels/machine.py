@@ -70,6 +70,11 @@ class Machine:
         names = [parameter.text for parameter in function.parameters]
         return Frame(self, function, self._new(name), dict(zip(names, arguments, strict=True))).run()
 
+    @property
+    def around(self) -> Loop | None:
+        """The innermost loop of which an iteration is executed."""
+        return self._open[-1] if self._open else None
+
     def _new(self, name: str) -> str:
         self._count += 1
         return f"{name}'{self._count}"
