@@ -19,7 +19,7 @@ from unsay.compiler.frontend.describe import vocab_spec
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.compiler.ir.core import Graph
 from unsay.compiler.limits import LIMITS
-from unsay.compiler.passes.pipeline import PIPELINE, Pass
+from unsay.compiler.passes.pipeline import PIPELINE, UNFUSED, Pass, run_passes
 from unsay.compiler.pipeline import load, to_graph
 from unsay.errors import ModelFileError, ModelNotFoundError, PassError, TargetError, UnsupportedError
 from unsay.image import ImageFiles, Manifest
@@ -101,6 +101,15 @@ def test_a_pass_that_is_refuted_ends_the_compilation_and_nothing_is_kept(
     wrong = tuple(Pass(fuse_ffn, step.entry, step.exit) if step.name == "fuse_ffn" else step for step in PIPELINE)
     monkeypatch.setattr("unsay.compiler.pipeline.PIPELINE", wrong)
     with pytest.raises(PassError, match=r"fuse_ffn is refuted: %blk\.0\.hidden"):
+        compile_model(tiny_path, target=TARGET)
+    assert list(empty_cache.glob("images/*")) == [] and leftovers(empty_cache) == []
+
+
+def test_a_graph_that_is_not_the_one_proved_is_not_kept(
+    tiny_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unsay.compiler.pipeline.run_passes", lambda graph, _: run_passes(graph, UNFUSED))
+    with pytest.raises(PassError, match="what was proved is not what was lowered"):
         compile_model(tiny_path, target=TARGET)
     assert list(empty_cache.glob("images/*")) == [] and leftovers(empty_cache) == []
 

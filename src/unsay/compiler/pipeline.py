@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from unsay.compiler.cache import FileIdentity, identities, store_image, store_weights
 from unsay.compiler.codegen.backends import Code, Step, find_backend
@@ -15,6 +15,7 @@ from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.frontend.hf_files import model_files
 from unsay.compiler.frontend.source import Loaded, open_model
 from unsay.compiler.ir.core import Graph
+from unsay.compiler.ir.printer import print_graph
 from unsay.compiler.ir.types import TensorType
 from unsay.compiler.limits import LIMITS
 from unsay.compiler.lower import Lowered, lower
@@ -22,12 +23,10 @@ from unsay.compiler.lower.fast import fast_program
 from unsay.compiler.lower.plan import PackingPlan
 from unsay.compiler.models import build_graph
 from unsay.compiler.pack import LAYOUT_VERSION, write_packed
-from unsay.compiler.passes.pipeline import PIPELINE
-from unsay.compiler.verify.arena import check_arena
+from unsay.compiler.passes.pipeline import PIPELINE, run_passes
 from unsay.compiler.verify.spec import verify
-from unsay.compiler.verify.validate import PassProof, proofs_to_json, run_validated
 from unsay.core import Progress
-from unsay.errors import ModelFileError, TargetError
+from unsay.errors import ModelFileError, PassError, TargetError
 from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
 from unsay.isa.classes import EXACT, FAST
 from unsay.isa.formats import DType
@@ -35,6 +34,9 @@ from unsay.isa.kv import AUTO
 from unsay.isa.program import Program
 from unsay.isa.targets import find_target
 from unsay.vocabulary import vocabulary_bytes
+
+if TYPE_CHECKING:
+    from unsay.compiler.verify.validate import PassProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +60,25 @@ class Job:
 
 
 def build_image(job: Job) -> ImageFiles:
-    """Compile the model and store the image. LLVM works in a process of its own, meanwhile the weights are packed."""
+    """Compile the model and store the image.
+
+    LLVM works in a process of its own as soon as there is a program for it. Meanwhile the weights are packed and what
+    the program came by is proved; nothing is stored before both are done.
+    """
     _report(job, 0)
     loaded = load(job.source, job.kv, job.prefill)
-    graph = to_graph(loaded)
-    proofs = run_validated(graph, PIPELINE)
+    graph = run_passes(to_graph(loaded), PIPELINE)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
-    check_arena(lowered.program, lowered.arena_bytes)
     programs = to_programs(lowered, loaded.spec, job.target)
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(2) as beside:
         code = beside.submit(emit_code, job, programs, loaded.spec)
-        vocabulary = vocabulary_bytes(loaded.vocab)
+        proofs = beside.submit(prove, loaded, graph, lowered)
         weights = pack(job, loaded, programs.plan)
-        made = code.result()
+        vocabulary = vocabulary_bytes(loaded.vocab)
+        made = code.result(), proofs.result()
     _report(job, 1)
-    return store(job, loaded.spec, programs, weights, vocabulary, made, proofs)
+    return store(job, loaded.spec, programs, weights, vocabulary, *made)
 
 
 def load(source: Path, kv: str = AUTO, prefill: str = EXACT) -> Loaded:
@@ -95,6 +100,8 @@ def to_programs(lowered: Lowered, spec: ModelSpec, target: str) -> Programs:
     """The program, and that of the fast class where prompts are computed in it; raises UnsupportedError."""
     if spec.prefill != FAST:
         return Programs(lowered.program, None, lowered.plan, lowered.arena_bytes)
+    from unsay.compiler.verify.arena import check_arena
+
     fast = fast_program(lowered, DType.Q16P if find_target(target).has_tiles else DType.Q16)
     check_arena(fast.program, fast.arena_bytes)
     return Programs(lowered.program, fast.program, fast.plan, fast.arena_bytes)
@@ -104,6 +111,22 @@ def to_graph(loaded: Loaded) -> Graph:
     """The unfused graph of the model's architecture."""
     types = {name: TensorType(tensor.shape, tensor.dtype) for name, tensor in loaded.file.tensors.items()}
     return build_graph(loaded.spec, types, LIMITS.max_tokens, LIMITS.max_rows)
+
+
+def prove(loaded: Loaded, graph: Graph, lowered: Lowered) -> list[PassProof]:
+    """Prove each pass on the model's graph, that they make `graph` of it, and the arena of the program.
+
+    The passes run again, so that what waits for their result need not wait for the proofs. Raises PassError.
+    """
+    from unsay.compiler.verify.arena import check_arena
+    from unsay.compiler.verify.validate import run_validated
+
+    again = to_graph(loaded)
+    proofs = run_validated(again, PIPELINE)
+    if print_graph(again) != print_graph(graph):
+        raise PassError("the passes make two graphs of one: what was proved is not what was lowered")
+    check_arena(lowered.program, lowered.arena_bytes)
+    return proofs
 
 
 def emit_code(job: Job, programs: Programs, spec: ModelSpec) -> Code:
@@ -146,6 +169,8 @@ def store(
     proofs: Sequence[PassProof],
 ) -> ImageFiles:
     """The image, which names the weights."""
+    from unsay.compiler.verify.validate import proofs_to_json
+
     manifest = Manifest(
         version=IMAGE_VERSION,
         spec=spec,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from unsay.compiler.codegen.elf import link
@@ -24,27 +25,38 @@ ATTRIBUTES = (
 """What `#0` stands for in the emitted text: part of every module."""
 
 
-def machine_code(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
-    """(position-independent code, entry offsets) of IR text; for WebAssembly (module, indices of its functions).
+def machine_code(write: Callable[[], str], target: Target) -> tuple[bytes, dict[str, int]]:
+    """(position-independent code, entry offsets) of the IR text that `write` makes while LLVM's process starts; for
+    WebAssembly (module, indices of its functions).
 
-    Raises TargetError if LLVM fails.
+    Raises TargetError if LLVM fails, and what `write` raises.
     """
     linker = link_wasm if target.triple.startswith("wasm") else link
-    return linker(translate(text, target, "object"))
+    return linker(_translated(write, target, "object"))
 
 
 def compile_module(text: str, target: Target) -> tuple[bytes, dict[str, int]]:
     """The same, for small modules; in this process, with LLVM's own errors, if the target is this machine's own."""
     from unsay.compiler.codegen.llvm import is_native, object_code
 
-    return link(object_code(text, target)) if is_native(target) else machine_code(text, target)
+    return link(object_code(text, target)) if is_native(target) else machine_code(lambda: text, target)
 
 
 def translate(text: str, target: Target, form: Form) -> bytes:
     """An object file, or assembly in UTF-8, of IR text. Raises TargetError with LLVM's words if it fails."""
+    return _translated(lambda: text, target, form)
+
+
+def _translated(write: Callable[[], str], target: Target, form: Form) -> bytes:
     module = "unsay.compiler.codegen.llvm"
     command = [sys.executable, "-m", module, form, target.name, target.triple, target.llvm_cpu, target.llvm_features]
-    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
-    if done.returncode:
-        raise TargetError(f"LLVM cannot make {target.name} code: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as llvm:
+        try:
+            made, words = llvm.communicate(write().encode())
+        except BaseException:
+            llvm.kill()
+            raise
+    if llvm.returncode:
+        raise TargetError(f"LLVM cannot make {target.name} code: {words.decode(errors='replace').strip()}")
+    return made
