@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,28 +11,21 @@ import pytest
 
 from tests.compiler.codegen.steps import (
     CAPACITY,
-    UNITS,
     StepBuilder,
     make_batch,
     random_pages,
     run_native,
-    run_reference,
 )
 from tests.compiler.codegen.test_wide import mixed_rows
-from tests.emulator.amx import AMX_ON_AVX2, Counts, library, tiles
-from tests.exactness.runs import fresh_branch, run_alone, run_together
+from tests.emulator.amx import AMX_ON_AVX2, UNIT, Counts, assert_defined, assert_stops_leave_nothing, library, tiles
+from tests.exactness.runs import run_alone, run_together
 from tests.exactness.test_company import load, make_sequences
-from unsay.compiler.codegen import amx_probe, backends
+from unsay.compiler.codegen import amx_probe
 from unsay.compiler.codegen.amx_probe import mapped
-from unsay.compiler.codegen.backends import register_backend
 from unsay.compiler.codegen.builder import I8, Function, Module
-from unsay.compiler.codegen.cpu import CpuEmitter
-from unsay.compiler.codegen.kernels import dot
 from unsay.compiler.codegen.translate import ATTRIBUTES
-from unsay.core import Batch
 from unsay.errors import TargetError
-from unsay.isa import targets
-from unsay.isa.classes import FAST, ids_of, keys_of
+from unsay.isa.classes import FAST, keys_of
 from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_WEIGHTS, WHOLE_COLUMNS, DType, whole_most
 from unsay.isa.opcodes import NO_OFFSET
 from unsay.isa.targets import Target, find_target
@@ -54,13 +45,7 @@ def whole_input(step: StepBuilder, width: int) -> None:
 
 def assert_same(step: StepBuilder, num_tokens: int, threads: tuple[int, ...] = (1, 2)) -> None:
     """Tiles leave the bytes of the definition, in every tensor and page."""
-    batch = make_batch(list(range(num_tokens)))
-    pages = random_pages(step.rng, step.spec, batch)
-    expected = run_reference(step, batch, pages)
-    for num_threads in threads:
-        with tiles():
-            made = run_native(step, batch, pages, UNITS["avx2"], num_threads, target=AMX_ON_AVX2)
-        assert made == expected, (num_tokens, num_threads)
+    assert_defined(step, make_batch(list(range(num_tokens))), threads)
 
 
 @pytest.mark.parametrize("width", [32, 96, 160, 544])
@@ -152,27 +137,9 @@ def test_tiles_are_configured_on_every_thread_and_given_back() -> None:
     pages = random_pages(step.rng, step.spec, batch)
     for num_threads in (1, 2, 4):
         with tiles() as done:
-            run_native(step, batch, pages, UNITS["avx2"], num_threads, target=AMX_ON_AVX2)
+            run_native(step, batch, pages, UNIT, num_threads, target=AMX_ON_AVX2)
         if done.is_emulated:
             assert done.counts() == Counts(2 * num_threads, 2 * num_threads, products=2 * 4 * 2, configured=0)
-
-
-@pytest.fixture
-def with_tiles(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target with tiles that this machine runs as far as vectors go."""
-    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, AMX_ON_AVX2))
-    monkeypatch.setitem(dot._UNITS, AMX_ON_AVX2.name, UNITS["avx2"])
-    backends.backends()
-    monkeypatch.setattr(backends, "_rows", dict(backends._rows))
-    register_backend(AMX_ON_AVX2.name, 1, _Emitter(AMX_ON_AVX2))
-    return AMX_ON_AVX2
-
-
-class _Emitter(CpuEmitter):
-    """The same code, which tests run where nothing but tiles is lacking."""
-
-    def lacking(self, cpu_flags: frozenset[str]) -> str:
-        return ""
 
 
 @pytest.mark.parametrize("variant", ["llama-q4_1", "llama-mixed"])
@@ -192,26 +159,8 @@ def test_a_model_gives_the_same_bits_on_tiles(variant: str, tiny_paths: dict[str
 
 
 def test_a_stop_leaves_no_tiles_and_no_trace(tiny_paths: dict[str, Path], with_tiles: Target) -> None:
-    with tiles() as done, load(tiny_paths["llama-q4_1"], prefill=FAST, num_threads=2, target=with_tiles.name) as model:
-        keys = keys_of(make_sequences(model, 1, 200)[0], True)
-        expected = run_alone(model, keys)
-        executor, results = model.engine.machine.executor, list[object]()
-        branch = fresh_branch(model)
-        branch.reserve(len(keys))
-        tokens = np.arange(len(keys), dtype=np.int32)
-        table, of, rows = np.array([branch.page_table()], np.int32), np.zeros_like(tokens), tokens[-1:]
-        batch = Batch(np.array(ids_of(keys), np.int32), tokens, of, table, rows, is_fast=True)
-        for delay_s in (1e-3, 4e-3, 2e-2):
-            thread = threading.Thread(target=lambda: results.append(executor.run(batch)))
-            thread.start()
-            time.sleep(delay_s)
-            executor.interrupt()
-            thread.join(60)
-            executor.clear_interrupt()
-            assert done.counts().configured == 0
-        assert any(result is None for result in results)
-        branch.release()
-        run_alone(model, keys).assert_equals(expected, "after stops")
+    with load(tiny_paths["llama-q4_1"], prefill=FAST, num_threads=2, target=with_tiles.name) as model:
+        assert_stops_leave_nothing(model, keys_of(make_sequences(model, 1, 200)[0], True))
 
 
 def test_what_a_cpu_refuses_is_noted() -> None:

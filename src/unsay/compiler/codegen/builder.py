@@ -182,6 +182,11 @@ class Function:
     def __getitem__(self, name: str) -> Value:
         return self._parameters[name]
 
+    @property
+    def parameters(self) -> list[Value]:
+        """All of them, in order."""
+        return list(self._parameters.values())
+
     def constant(self, kind: str, number: float) -> Value:
         """A constant; of a vector type, in every lane."""
         return Value(self, kind, literal(kind, number))

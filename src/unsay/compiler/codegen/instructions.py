@@ -170,6 +170,7 @@ def _attn(body: StepBody, instruction: Instruction) -> None:
         v_width=v.dims[1],
         out_dtype=made.dtype,
         capacity=out.capacity,
+        on_tiles=body.unit.amx and layout.is_scaled,
     )
     pool = body.pages().at(layout.key_offset(instruction.integer("layer"), 0))
     body.settle()

@@ -7,7 +7,7 @@ import pytest
 from tests.compiler.shapes import TINY, tensor_types
 from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import step_text
-from unsay.compiler.codegen.kernels.dot import dot_unit
+from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.lower import Lowered, lower
 from unsay.compiler.lower.fast import fast_program
 from unsay.compiler.models import build_graph
@@ -19,7 +19,7 @@ from unsay.isa.formats import DType
 from unsay.isa.targets import find_target
 
 SPEC = TINY._replace(num_layers=1, num_heads=2, num_kv_heads=1, context_length=600)
-UNIT = dot_unit(find_target("avx2"))
+UNIT, AMX = dot_unit(find_target("avx2")), dot_unit(find_target("amx-int8"))
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def _step(lowered: Lowered, spec: ModelSpec = SPEC) -> Step:
     return Step(lowered.program, spec, max_tokens=48, max_rows=8, max_threads=4, scratch_offset=lowered.arena_bytes)
 
 
-def _proved(lowered: Lowered, text: str | None = None, only: str = "") -> Result:
-    return attempt(lambda: prove_step(_step(lowered), UNIT, text, only))
+def _proved(lowered: Lowered, text: str | None = None, only: str = "", unit: DotUnit = UNIT) -> Result:
+    return attempt(lambda: prove_step(_step(lowered), unit, text, only))
 
 
 def test_every_access_of_a_step_is_inside(lowered: Lowered):
@@ -46,18 +46,50 @@ def test_every_access_of_a_step_is_inside(lowered: Lowered):
 
 
 @pytest.mark.parametrize("only", ["rms_norm", "qkv", "quant", "gate_up", "matmul"])
-def test_so_is_every_access_of_the_kernels_of_the_fast_class(lowered: Lowered, only: str):
-    result = _proved(fast_program(lowered, DType.Q16), only=only)
+@pytest.mark.parametrize("unit", [UNIT, AMX], ids=["avx2", "amx"])
+def test_so_is_every_access_of_the_kernels_of_the_fast_class(lowered: Lowered, unit: DotUnit, only: str):
+    result = _proved(fast_program(lowered, DType.Q16P if unit.amx else DType.Q16), only=only, unit=unit)
     assert result.status is Status.PROVED and not result.detail.startswith("0 kernels"), result
+
+
+def _lowered(spec: ModelSpec) -> Lowered:
+    return lower(run_passes(build_graph(spec, tensor_types(spec), 48, 8)), spec, 48, 8)
 
 
 @pytest.mark.parametrize("only", ["append", "attend", "merge"])
 @pytest.mark.parametrize("kv_format", ["f32", "int8"])
 def test_so_is_every_access_to_keys_and_values_of_the_other_formats(kv_format: str, only: str):
     spec = SPEC._replace(kv_format=kv_format)
-    lowered = lower(run_passes(build_graph(spec, tensor_types(spec), 48, 8)), spec, 48, 8)
-    result = attempt(lambda: prove_step(_step(lowered, spec), UNIT, None, only))
+    result = attempt(lambda: prove_step(_step(_lowered(spec), spec), UNIT, None, only))
     assert result.status is Status.PROVED, result
+
+
+def test_so_is_every_access_of_attention_on_tiles():
+    spec = SPEC._replace(kv_format="int8", num_heads=3)
+    result = attempt(lambda: prove_step(_step(_lowered(spec), spec), AMX, None, "attend"))
+    assert result.status is Status.PROVED, result
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (r"  call void @llvm.x86.tilerelease\(\)\n", "", "interrupted with tiles configured"),
+        (r"(mul i64 %v\d+), 1103823438081\b", r"\1, 2207646876162", "a tile of 2"),
+        (r"(mul i64 %v\d+), 1103823438081\b", r"\1, 1099511627777", "a tile of 0 rows"),
+        (r"tdpbssd\(i8 0, i8 4, i8 6", "tdpbssd(i8 0, i8 6, i8 4", "sums"),
+        (r"(tileloadd64\(i8 6, ptr %v\d+, i64) 64", r"\1 4096", "at %pool"),
+        (r"(tilestored64\(i8 3, ptr %v\d+, i64) 64", r"\1 128", "bytes at attend_on_tiles"),
+    ],
+)
+def test_an_edit_of_attention_on_tiles_is_refuted(old: str, new: str, says: str):
+    spec = SPEC._replace(kv_format="int8")
+    lowered = _lowered(spec)
+    text = step_text(_step(lowered, spec), AMX)
+    start = text.index("define internal void @attend_on_tiles")
+    changed = text[:start] + re.sub(old, new, text[start:], count=1)
+    assert changed != text
+    result = attempt(lambda: prove_step(_step(lowered, spec), AMX, changed, "attend"))
+    assert result.status is Status.REFUTED and says in result.detail, result
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from unsay.compiler.verify.kernels.bounds import share_lemma
-from unsay.compiler.verify.kernels.overflow import BLOCKS, LONGEST, WHOLE, prove_exact
+from unsay.compiler.verify.kernels.overflow import ATTENTION, BLOCKS, LONGEST, WHOLE, prove_exact, prove_planes
 from unsay.compiler.verify.obligation import Status
 
 
@@ -20,6 +20,21 @@ def test_a_sum_over_a_whole_row_is_exact_and_no_step_of_its_integers_is_given_aw
     assert prove_exact(accumulator).status is Status.PROVED
     finer = replace(accumulator, x=(accumulator.x[0] - 1, accumulator.x[1] + 1))
     assert accumulator.x[1] == 16256 or prove_exact(finer).status is Status.REFUTED
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+def test_a_sum_over_int8_pages_is_exact(kind: str):
+    assert prove_exact(ATTENTION[kind]).status is Status.PROVED
+
+
+def test_a_head_of_a_multiple_of_16_more_elements_may_overflow():
+    longest = next(iter(ATTENTION.values()))
+    assert prove_exact(replace(longest, count=longest.count + 16)).status is Status.REFUTED
+
+
+def test_integers_of_15_bits_are_two_planes():
+    assert prove_planes().status is Status.PROVED
+    assert prove_planes(6).status is prove_planes(8).status is Status.REFUTED
 
 
 @pytest.mark.parametrize("kind", LONGEST)

@@ -5,14 +5,14 @@ Both are exact int32 dots with integers of 15 bits (long_dot.py): of a head's q,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from unsay.compiler.codegen.builder import F32, F32X16, I32, I32X16, Value, vector
 from unsay.compiler.codegen.kernels.attention_products import Products
-from unsay.compiler.codegen.kernels.attention_run import Part, Query
+from unsay.compiler.codegen.kernels.attention_run import PART_TOKENS, Part, Query
 from unsay.compiler.codegen.kernels.long_dot import MOST, LongDot
-from unsay.compiler.codegen.kernels.vector import LANES, largest, maximum
+from unsay.compiler.codegen.kernels.vector import LANES, largest, maximum, splat_load
 from unsay.core import PAGE_TOKENS
 
 _MOST_HEADS = {64: 4, 32: 3, 16: 4}
@@ -21,6 +21,9 @@ _REGISTERS = {64: 4, 32: 2, 16: 2}
 
 _WORD_BYTES = 2
 """Of a multiplier."""
+
+Places: TypeAlias = tuple[Value, ...]
+"""Where the multipliers of a row are kept: words, or each of their planes (attention_tiles.py)."""
 
 
 class IntegerProducts(Products):
@@ -36,9 +39,8 @@ class IntegerProducts(Products):
     def begin(self, query: Query) -> None:
         """q of each head as multipliers."""
         with self.f.loop("head", 0, self.part.shape.group) as head:
-            q = self.part.q(query, head)
-            words = self._queries.at(self.part.row(query, head) * (self.dim * _WORD_BYTES))
-            self._multipliers(query, head, self.dim, lambda dim: q.at(dim * 4), words)
+            q, row = self.part.q(query, head), self.part.row(query, head)
+            self._multipliers(row, self.dim, q, self._q_places(row))
 
     def score(self, query: Query, block: Value) -> None:
         """s[t] = f32(q . k) * (ks[t] * (qs * scale))."""
@@ -52,18 +54,16 @@ class IntegerProducts(Products):
 
     def weigh(self, query: Query) -> None:
         """w[t] = e[t] * vs[t] as multipliers."""
-        f, part = self.f, self.part
+        f, part, pages = self.f, self.part, self._weighed_pages(query)
         with f.loop("head", 0, part.shape.group) as head:
-            with f.loop("page", 0, query.pages) as page:
-                address = part.score(query, head, page * PAGE_TOKENS)
+            weights, row = part.score(query, head), part.row(query, head)
+            with f.loop("page", 0, pages) as page:
+                address = weights.at(page * (PAGE_TOKENS * 4))
                 e, zero = f.load(F32X16, address, align=64), f.constant(F32X16, 0.0)
                 scales = self._row_scales(part.page(page), "values", 0, LANES)
-                f.store(f.select(e.compare("oeq", 0.0), zero, e * scales), address, align=64)
-            weights = part.score(query, head)
-            keys = query.pages * PAGE_TOKENS
-            self._multipliers(query, head, keys, lambda key: weights.at(key * 4), weights)
-        with f.loop("dim", 0, part.shape.group * self.dim, LANES) as dim:
-            f.store(f.constant(I32X16, 0), part.state(query).at(dim * 4), align=4)
+                f.store(f.select(e.compare("ole", 0.0), zero, e * scales), address, align=64)
+            self._multipliers(row, pages * PAGE_TOKENS, weights, self._weight_places(row))
+        self._clear(query)
 
     def add_values(self, query: Query, block: Value) -> None:
         """o[d] = w . v as int32."""
@@ -76,32 +76,52 @@ class IntegerProducts(Products):
         """o[d] = f32(o[d]) * the scale of the weights."""
         f = self.f
         with f.loop("head", 0, self.part.shape.group) as head:
-            scale = f.load(F32, self._scale(query, head), align=4).splat(LANES)
+            row = self.part.row(query, head)
+            scale = splat_load(f, self._scale(row))
             with f.loop("dim", 0, self.dim, LANES) as dim:
                 address = self.part.state(query).at((head * self.dim + dim) * 4)
-                f.store(f.load(I32X16, address, align=4).cast("sitofp", F32X16) * scale, address, align=4)
+                f.store(self._total(row, dim, address).cast("sitofp", F32X16) * scale, address, align=4)
 
     def _heads(self) -> Iterator[range]:
         return self.head_groups(_MOST_HEADS[self.part.unit.vector_bytes])
 
-    def _scale(self, query: Query, head: Value | int) -> Value:
-        """Address of the scale of q of a head, later of its weights."""
-        return self._scales.at(self.part.row(query, head) * 4)
+    def _scale(self, row: Value) -> Value:
+        """Address of the scale of q of a row, later of its weights."""
+        return self._scales.at(row * 4)
 
-    def _multipliers(
-        self, query: Query, head: Value, count: Value | int, at: Callable[[Value], Value], words: Value
-    ) -> None:
-        """x f32 [count] at these addresses as multipliers, to `words`, which may be the same place; and their scale."""
+    def _multipliers(self, row: Value, count: Value | int, source: Value, places: Places) -> None:
+        """x f32 [count] at `source` as multipliers, to `places`, which may be the same; and their scale."""
         f, peaks = self.f, self.f.slot(F32X16, 0.0)
         with f.loop("place", 0, count, LANES) as place:
-            peaks.set(maximum(f, peaks.get(), f.unary("fabs", f.load(F32X16, at(place), align=4))))
+            peaks.set(maximum(f, peaks.get(), f.unary("fabs", f.load(F32X16, source.at(place * 4), align=4))))
         peak = largest(f, peaks.get())
         small, zero = peak.compare("olt", 2.0**-100), f.constant(F32, 0.0)
-        f.store(f.select(small, zero, peak / MOST), self._scale(query, head), align=4)
+        f.store(f.select(small, zero, peak / MOST), self._scale(row), align=4)
         inverse = f.select(small, zero, f.constant(F32, MOST) / peak).splat(LANES)
         with f.loop("place", 0, count, LANES) as place:
-            x = f.load(F32X16, at(place), align=4)
-            f.store(self._dot.words(x * inverse), words.at(place * _WORD_BYTES), align=32)
+            self._store(f.load(F32X16, source.at(place * 4), align=4) * inverse, place, places)
+
+    def _store(self, x: Value, place: Value, places: Places) -> None:
+        """16 multipliers from a place on."""
+        self.f.store(self._dot.words(x), places[0].at(place * _WORD_BYTES), align=32)
+
+    def _q_places(self, row: Value) -> Places:
+        return (self._queries.at(row * (self.dim * _WORD_BYTES)),)
+
+    def _weight_places(self, row: Value) -> Places:
+        return (self.part.scores.at(row * (PART_TOKENS * 4)),)
+
+    def _weighed_pages(self, query: Query) -> Value:
+        return query.pages
+
+    def _clear(self, query: Query) -> None:
+        """o = 0."""
+        with self.f.loop("dim", 0, self.part.shape.group * self.dim, LANES) as dim:
+            self.f.store(self.f.constant(I32X16, 0), self.part.state(query).at(dim * 4), align=4)
+
+    def _total(self, row: Value, dim: Value, address: Value) -> Value:
+        """o of 16 dims as int32. address: of where `add_values` has it."""
+        return self.f.load(I32X16, address, align=4)
 
     def _score_registers(self, query: Query, heads: range, number: Value, places: Sequence[tuple[int, int]]) -> None:
         """Scores of some registers of keys: each (place of its page after `number`, its first token)."""
@@ -117,11 +137,11 @@ class IntegerProducts(Products):
             for page in ahead:
                 f.prefetch(page.at(quad * (PAGE_TOKENS * 4)))
             data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
-            words = [self._queries.at(part.row(query, h) * (self.dim * _WORD_BYTES)).at(quad * 8) for h in heads]
+            words = [self._q_places(part.row(query, h))[0].at(quad * 8) for h in heads]
             self._dot.add(sums, data, words)
         for (place, first), totals in zip(places, self._dot.totals(sums), strict=True):
             for head, total in zip(heads, totals, strict=True):
-                scale = (f.load(F32, self._scale(query, head), align=4) * part.shape.scale).splat(lanes)
+                scale = (f.load(F32, self._scale(part.row(query, head)), align=4) * part.shape.scale).splat(lanes)
                 scale = self._row_scales(pages[place], "keys", first, lanes) * scale
                 self.store_score(query, head, number + place, first, total.cast("sitofp", scale.type) * scale)
 

@@ -12,10 +12,12 @@ so that a page is fetched and converted once for all of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from unsay.compiler.codegen.builder import F32, F32X16, I64, PTR, Function, Module
 from unsay.compiler.codegen.kernels.attention_floats import FloatProducts
 from unsay.compiler.codegen.kernels.attention_integers import IntegerProducts
+from unsay.compiler.codegen.kernels.attention_products import Products
 from unsay.compiler.codegen.kernels.attention_run import (
     PART_TOKENS,
     Attention,
@@ -26,6 +28,7 @@ from unsay.compiler.codegen.kernels.attention_run import (
     page_table,
     total_at,
 )
+from unsay.compiler.codegen.kernels.attention_tiles import FEWEST_ROWS, TileProducts
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.vector import (
     LANES,
@@ -46,33 +49,49 @@ def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
     """
 
     def write(f: Function) -> None:
-        last, table = last_position(f, f["first"], f["end"]), page_table(f, f["first"])
-        scores = f.buffer(shape.run_tokens * shape.group * PART_TOKENS * 4)
-        part = Part(f, unit, shape, table, last, scores)
-        products = IntegerProducts(part) if shape.layout.is_scaled else FloatProducts(part)
-        with part.queries() as query:
-            products.begin(query)
-        with f.loop("block", 0, part.pages, products.block_pages) as block:
-            leave_if_interrupted(f)
-            with part.queries(block * PAGE_TOKENS) as query:
-                products.score(query, block)
-        with part.queries() as query:
-            with f.loop("head", 0, shape.group) as head:
-                places = maximum_at(shape, part.state(query), head), total_at(shape, part.state(query), head)
-                f.run(_softmax_function(module), part.score(query, head), query.keys, *places)
-            products.weigh(query)
-        with f.loop("block", 0, part.pages, products.block_pages) as block:
-            leave_if_interrupted(f)
-            with part.queries(block * PAGE_TOKENS) as query:
-                products.add_values(query, block)
-        with part.queries() as query:
-            products.finish(query)
+        part = _part(f, unit, shape)
+        if shape.on_tiles:
+            many = part.rows.compare("sge", FEWEST_ROWS)
+            with f.when(many):
+                f.run(
+                    _define(module, shape, "on_tiles", lambda f: _write(TileProducts(_part(f, unit, shape)))),
+                    *f.parameters,
+                )
+            f.return_if(many)
+        _write(IntegerProducts(part) if shape.layout.is_scaled else FloatProducts(part))
 
-    name = f"attend_part_{shape.name}_{shape.scale.hex()[4:]}"
+    return _define(module, shape, "part", write)
+
+
+def _define(module: Module, shape: Attention, what: str, write: Callable[[Function], None]) -> str:
     parameters = [(PTR, name) for name in ("args", "pool", "q", "states", "next_pool")]
     parameters += [(I64, name) for name in ("stride", "part", "first", "end", "next_part")]
     doc = f"states of {shape.group} heads of {shape.layout.head_dim} over the keys of one part, of tokens first..end"
-    return module.define(clean_name(name), parameters, write, doc)
+    return module.define(clean_name(f"attend_{what}_{shape.name}_{shape.scale.hex()[4:]}"), parameters, write, doc)
+
+
+def _part(f: Function, unit: DotUnit, shape: Attention) -> Part:
+    last, table = last_position(f, f["first"], f["end"]), page_table(f, f["first"])
+    return Part(f, unit, shape, table, last, f.buffer(shape.run_tokens * shape.group * PART_TOKENS * 4))
+
+
+def _write(products: Products) -> None:
+    f, part, shape = products.f, products.part, products.part.shape
+    with part.queries() as query:
+        products.begin(query)
+    with f.loop("block", 0, part.pages, products.block_pages) as block:
+        leave_if_interrupted(f)
+        products.score_run(block)
+    with part.queries() as query:
+        with f.loop("head", 0, shape.group) as head:
+            places = maximum_at(shape, part.state(query), head), total_at(shape, part.state(query), head)
+            f.run(_softmax_function(f.module), part.score(query, head), query.keys, *places)
+        products.weigh(query)
+    with f.loop("block", 0, part.pages, products.block_pages) as block:
+        leave_if_interrupted(f)
+        products.add_values_of_run(block)
+    with part.queries() as query:
+        products.finish(query)
 
 
 def _softmax_function(module: Module) -> str:

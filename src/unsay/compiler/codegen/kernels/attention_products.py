@@ -22,7 +22,10 @@ LINE_BYTES = 64
 
 
 class Products(ABC):
-    """For each query: `begin`, `score` of all blocks, `weigh`, `add_values` of all blocks, `finish`."""
+    """For each query: `begin`, `score` of all blocks, `weigh`, `add_values` of all blocks, `finish`.
+
+    A kind that multiplies all rows of a run together does that in `score_run` and `add_values_of_run`.
+    """
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -56,6 +59,16 @@ class Products(ABC):
     @abstractmethod
     def finish(self, query: Query) -> None:
         """o as f32."""
+
+    def score_run(self, block: Value) -> None:
+        """`score` for every query that sees keys of the block."""
+        with self.part.queries(block * PAGE_TOKENS) as query:
+            self.score(query, block)
+
+    def add_values_of_run(self, block: Value) -> None:
+        """`add_values` for every query that sees keys of the block."""
+        with self.part.queries(block * PAGE_TOKENS) as query:
+            self.add_values(query, block)
 
     def pages(self, query: Query, block: Value, step: int = 1) -> AbstractContextManager[Value]:
         """The pages of a block that the query sees."""

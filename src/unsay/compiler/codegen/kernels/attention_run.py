@@ -20,13 +20,16 @@ from unsay.isa.kv import KvLayout
 
 PART_TOKENS = 256
 PART_PAGES = PART_TOKENS // PAGE_TOKENS
-_RUN_ROWS = 24
+_RUN_ROWS, _RUN_ROWS_ON_TILES = 24, 32
 """Query heads, of all tokens of a run, that go through a part together: their scores stay in the first cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Shape of an ATTN: q, k, v are columns of f32 rows of q_width, k_width, v_width; out [capacity, H*D]."""
+    """Shape of an ATTN: q, k, v are columns of f32 rows of q_width, k_width, v_width; out [capacity, H*D].
+
+    on_tiles: runs of many rows are multiplied on tile registers.
+    """
 
     layout: KvLayout
     num_heads: int
@@ -39,6 +42,7 @@ class Attention:
     v_width: int
     out_dtype: DType
     capacity: int
+    on_tiles: bool = False
 
     @property
     def group(self) -> int:
@@ -48,7 +52,7 @@ class Attention:
     @property
     def run_tokens(self) -> int:
         """Most query tokens that go through a part together."""
-        return max(1, _RUN_ROWS // self.group)
+        return max(1, (_RUN_ROWS_ON_TILES if self.on_tiles else _RUN_ROWS) // self.group)
 
     @property
     def state_bytes(self) -> int:
@@ -100,6 +104,14 @@ class Part:
         """Pages of the part, as many as the last token sees."""
         keys = self.f.smaller(self.last + 1 - self.f["part"] * PART_TOKENS, PART_TOKENS)
         return (self.f.select(keys.compare("sgt", 0), keys, 0) + (PAGE_TOKENS - 1)) // PAGE_TOKENS
+
+    @property
+    def rows(self) -> Value:
+        """Query heads of the tokens of the run that are of the sequence of the first; none is left out."""
+        f = self.f
+        tokens = self.last + 1 - index_at(f, argument(f, "positions"), f["first"])
+        most = f.smaller(f["end"] - f["first"], self.shape.run_tokens)
+        return f.larger(f.smaller(tokens, most), 1) * self.shape.group
 
     def page(self, number: Value) -> Value:
         """Address, in this layer, of a page of the part, or of the last one the run sees."""

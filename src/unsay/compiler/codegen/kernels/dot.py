@@ -37,12 +37,14 @@ class DotUnit:
     """How a target multiplies. tiles: numbers of tokens done together, largest first, each a divisor of the one before.
 
     emulated: vpdpbusd as plain arithmetic, to run the code of a target on a machine that lacks the instruction.
+    amx: there are tile registers beside the vectors (tile_registers.py).
     """
 
     instruction: str
     vector_bytes: int
     tiles: tuple[int, ...]
     emulated: bool = False
+    amx: bool = False
 
     @property
     def architecture(self) -> Architecture:
@@ -69,7 +71,7 @@ WORD_ORDER = tuple(column + i for column in range(0, 32, 4) for i in (0, 2, 1, 3
 """Column of each of the 32 words of an activation block."""
 
 _UNITS = {
-    "amx-int8": DotUnit("vpdpbusd", 64, (8, 2, 1)),
+    "amx-int8": DotUnit("vpdpbusd", 64, (8, 2, 1), amx=True),
     "avx512-vnni": DotUnit("vpdpbusd", 64, (8, 2, 1)),
     "avx-vnni": DotUnit("vpdpbusd", 32, (4, 2, 1)),
     "avx2": DotUnit("vpmaddubsw", 32, (4, 2, 1)),

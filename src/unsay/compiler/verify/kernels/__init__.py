@@ -54,7 +54,7 @@ def _tile(unit: DotUnit, product: Product, tokens: int, kind: products.Kind, tex
 
 def _tiles() -> Iterator[Obligation]:
     """Of each unit: a target that has AMX beside it multiplies blocks of 32 as the one without does."""
-    units = {dot_unit(target): target for target in TARGETS}
+    units = {replace(dot_unit(target), amx=False): target for target in TARGETS}
     for unit, target in units.items():
         for dtype in sorted(QUANTISED_WEIGHTS):
             for x_dtype in sorted(QUANTISED_ACTIVATIONS):
@@ -82,6 +82,9 @@ def _integers() -> Iterator[Obligation]:
         yield Obligation(
             f"i of N15 is exact, K = {width}", "T4", "induction", partial(overflow.prove_exact, accumulator)
         )
+    for name, accumulator in overflow.ATTENTION.items():
+        yield Obligation(f"{name} of N9 is exact", "T4", "induction", partial(overflow.prove_exact, accumulator))
+    yield Obligation("integers in two planes", "T4", "bit-vectors", overflow.prove_planes)
     for kind, accumulator in overflow.LONGEST.items():
         name = f"{kind} to K = {accumulator.count}"
         yield Obligation(name, "T4", "induction", partial(overflow.prove_exact, accumulator))

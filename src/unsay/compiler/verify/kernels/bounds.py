@@ -8,6 +8,7 @@ thread and number of threads, data left out:
                                                                          of the symbols do not show it already
     overflow    every index lies within 63 bits                          by the bounds of its symbols
     masked      attention is computed only for parts that have a key     LIA, where a part calls `softmax_part`
+    tiles       configured as they are used, released at the end         tiles.py
 
 Taken for granted is what the caller of a step guarantees (isa/abi.py): ids, positions, pages, rows and sequences are in
 range, and a page table has an entry for every page up to a position. The tables of pages themselves are not sized here.
@@ -193,6 +194,7 @@ def _check_kernel(
     world.count = of(count)
     pointers = [Pointer(parameter, Affine()) for parameter in parameters[4:]]
     machine.run(name, Pointer("args", Affine()), of(thread), of(threads), of(count), *pointers)
+    machine.tiles.check_released(name)
     return world
 
 

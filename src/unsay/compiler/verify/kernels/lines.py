@@ -14,6 +14,7 @@ from unsay.compiler.verify.kernels.instructions import INTRINSICS, cast, compare
 from unsay.compiler.verify.kernels.lanes import Lane
 from unsay.compiler.verify.kernels.state import choice
 from unsay.compiler.verify.kernels.text import CASTS, KernelTextError, Line
+from unsay.compiler.verify.kernels.tiles import is_of_tiles
 from unsay.compiler.verify.kernels.values import (
     OPAQUE,
     Opaque,
@@ -136,12 +137,16 @@ def _call(frame: Frame, line: Line) -> Value:
     if name.startswith("llvm.prefetch"):
         return OPAQUE
     if name in _NOT_STOPPED:
+        machine.tiles.check_released(name)
         return z3.BoolVal(False)
     if name == "deal":
         return of(machine.symbol(name, 0, _MOST_DEALT))
     arguments = [frame.value(operand) for operand in line.operands]
     if name in machine.module:
         return OPAQUE if machine.world.enter(machine, name, arguments) else machine.run(name, *arguments) or OPAQUE
+    if is_of_tiles(name):
+        machine.tiles.execute(machine, name, arguments)
+        return OPAQUE
     if any(is_opaque(argument) for argument in arguments):
         return OPAQUE
     for pattern, model in INTRINSICS:

@@ -23,6 +23,7 @@ from unsay.compiler.verify.kernels.frame import Frame
 from unsay.compiler.verify.kernels.lanes import Lane
 from unsay.compiler.verify.kernels.state import Cell, Fact, Loop, Memory, Touch, World, constants, iteration_that_stored
 from unsay.compiler.verify.kernels.text import FunctionText, KernelTextError
+from unsay.compiler.verify.kernels.tiles import Tiles
 from unsay.compiler.verify.kernels.values import (
     OPAQUE,
     Opaque,
@@ -54,6 +55,7 @@ class Machine:
         self.definitions: list[Fact] = []
         self.loops: list[Loop] = []
         self.comment = ""
+        self.tiles = Tiles()
         self.stack_bytes: dict[str, int] = {}
         self.quotients: dict[tuple[Affine, Affine], Affine] = {}
         self.remainders: dict[tuple[Affine, Affine], Affine] = {}

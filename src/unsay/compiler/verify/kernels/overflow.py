@@ -1,4 +1,4 @@
-"""Integer sums: the i of N4 and N15 is exact in int32 for every format, by induction on the number of products.
+"""Integer sums: those of N4, N9 and N15 are exact in int32 for every format, by induction on the number of products.
 
     S_0 = 0,   S_(n+1) = S_n + w * x,   low_w <= w <= high_w,   low_x <= x <= high_x
     n * least <= S_n <= n * most        with least, most the extremes of a product: kept by a step, and at n terms
@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from unsay.compiler.codegen.kernels.attention_run import PART_TOKENS
+from unsay.compiler.codegen.kernels.long_dot import MOST
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import QUANT_BLOCK, WHOLE_COLUMNS, WHOLE_WEIGHT_MOST, DType, whole_most
+from unsay.isa.kv import MOST_INT8_DIM
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,29 @@ WHOLE = {
 }
 """The sum i of N15 over rows of some widths, the narrowest and the widest among them."""
 
+_LONG = (-MOST, MOST)
+
+ATTENTION = {
+    f"q . k of {MOST_INT8_DIM}": Accumulator((-128, 127), _LONG, MOST_INT8_DIM),
+    f"w . v of {PART_TOKENS}": Accumulator((-128, 127), _LONG, PART_TOKENS),
+}
+"""The sums of N9 over int8 pages: of the largest head, of a part; what lies beyond a context's end may be -128."""
+
 LONGEST = {
     "s8 * s8 in int32": Accumulator((-128, 127), (-128, 127), 131071),
     "u8 * s8 in int32": Accumulator((0, 255), (-128, 127), 65793),
     "u4 * s8 in int16": Accumulator((0, 15), (-128, 127), 17, 16),
 }
 """The most products of a kind that an accumulator holds; one more can overflow."""
+
+
+def prove_planes(low_bits: int = 7) -> Result:
+    """An integer q of N9 or N14 is 128 * hi + lo, both int8, for hi = q >> 7 and lo = q & 127. Their sums are s8 * s8,
+    and 128 times one and the other is the sum over q in 32 bits, which holds it. low_bits: other than 7 in a mutant."""
+    q = z3.BitVec("q", 32)
+    hi, lo = q >> low_bits, q & (1 << low_bits) - 1
+    bytes_ = z3.And(hi >= -128, hi <= 127, lo >= -128, lo <= 127)
+    return decide(z3.And(bytes_, (hi << 7) + lo == q), q >= -MOST, q <= MOST)
 
 
 def prove_exact(a: Accumulator, step: Callable[..., Term] | None = None) -> Result:
