@@ -1,14 +1,15 @@
 """Every target of speed beside what this machine's best peer reaches: the same file, the same tokens, in turn, in one
 run.
 
-Run: python -m benchmarks.compare [--rows decode,prefill] [--alone] [--json | --markdown PAGE] [--save FILE]
+Run: python -m benchmarks.compare [--rows decode,prefill] [--alone] [--json] [--page FILE] [--save FILE]
 
 Peers are installed into environments of their own at the first run; llama.cpp is compiled then, which takes minutes.
 --alone does without them.
 All engines stay in processes of their own with two threads, and are asked in turn: A B A B ...; figures are medians. A
 sample during which other programs had more than a tenth of the cores is taken again while there is patience for it;
-after that it is kept, and told; --realtime is for machines that are never idle. Progress is on standard error. --save
-keeps the figures, so that rows can be run one after the other and still make one table.
+after that it is kept, and told; --realtime is for machines that are never idle. Progress is on standard error. The
+table is printed, and written to benchmarks/RESULTS.md or another page. --save keeps the figures, so that rows can be
+run one after the other and still make one table.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from benchmarks.peers import table
 from benchmarks.peers.contestants import ours, peers
 from benchmarks.peers.field import Field, say
+from benchmarks.peers.multiply import products_per_s
 from benchmarks.peers.quiet import Watch
 from benchmarks.peers.results import Results
 from benchmarks.peers.rows import GROUPS, ROWS
@@ -33,6 +35,7 @@ from benchmarks.report import parser
 from unsay import hub, load_tokenizer
 from unsay.benchmark.hardware import describe
 
+_PAGE = Path(__file__).parent / "RESULTS.md"
 _TEXT = Path(__file__).parent.parent / "tests" / "data" / "northanger_abbey.txt"
 
 
@@ -41,7 +44,7 @@ def main() -> None:
     args = _arguments()
     results = Results.read(args.save) if args.save else Results()
     if args.rows:
-        _describe(results)
+        _describe(results, args.threads)
         _measure(args, results)
     _print(args, results)
 
@@ -67,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     made.add_argument(
         "--save", type=Path, help="file of figures, read at the start and written after each group of rows"
     )
-    made.add_argument("--markdown", type=Path, metavar="PAGE", help="write the table between the marks of this page")
+    made.add_argument("--page", type=Path, default=_PAGE, help="what to write the table to, in Markdown")
     return made.parse_args()
 
 
@@ -79,13 +82,14 @@ def _groups(text: str) -> tuple[str, ...]:
     return chosen
 
 
-def _describe(results: Results) -> None:
+def _describe(results: Results, threads: int) -> None:
     told = describe()
     command = shlex.join(["python", "-m", "benchmarks.compare", *sys.argv[1:]])
     before = results.machine.get("command")
     results.machine = {
         "command": f"{before}; {command}" if before else command,
-        "machine": f"{told.cpu}, {told.cores} cores, {told.read_bandwidth / 1e9:.1f} GB/s read, load {told.load:.1f}",
+        "machine": f"{told.cpu}, {told.cores} cores, load {told.load:.1f}",
+        "at best": f"{told.read_bandwidth / 1e9:.1f} GB/s read, {products_per_s(threads) / 1e9:.0f} G int8 products/s",
         "software": f"unsay {told.unsay}, Python {told.python}, NumPy {told.numpy}, Linux {told.kernel}",
     }
 
@@ -107,11 +111,9 @@ def _measure(args: argparse.Namespace, results: Results) -> None:
 
 def _print(args: argparse.Namespace, results: Results) -> None:
     verdicts = [judge(row, results) for row in ROWS]
+    args.page.write_text(table.page(verdicts, results), encoding="utf-8")
     if args.json:
         print(json.dumps({**asdict(results), "rows": [asdict(verdict) for verdict in verdicts]}))
-        return
-    if args.markdown:
-        table.put_into(args.markdown, table.markdown(verdicts, results))
         return
     print("\n".join(f"{name}: {value}" for name, value in {**results.machine, **results.versions}.items()) + "\n")
     print(table.plain(verdicts))

@@ -22,7 +22,10 @@ LLAMA_INT8 = "llama.cpp, q8_0 KV"
 OPENVINO = "OpenVINO"
 OPENVINO_INT8 = "OpenVINO, u8 KV"
 MEMORY = "reading memory"
-"""No engine: how fast the bytes a token needs can be read, see memory.py."""
+MEMORY_INT8 = "reading memory, int8 KV"
+MULTIPLYING = "multiplying"
+"""No engines but what the machine can do: how fast the bytes a token needs can be read (memory.py), and the products of
+its weights made (multiply.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,9 +102,9 @@ class Field:
                 continue
             self.results.add(work, name, [math.exp(total / sum(len(ids) - first_scored for ids in windows))], [0.0])
 
-    def kv_token_bytes(self) -> int:
-        """Bytes of one token's f16 keys and values, as our engine keeps them."""
-        return self._children[OURS].about["kv_token_bytes"]
+    def kv_token_bytes(self, name: str = OURS) -> int:
+        """Bytes of one token's keys and values, as an engine of ours keeps them."""
+        return self._children[name].about["kv_token_bytes"]
 
     def close(self) -> None:
         """End all processes."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from benchmarks.peers.contestants import (
     LLAMA,
     LLAMA_INT8,
+    MEMORY,
+    MEMORY_INT8,
+    MULTIPLYING,
     OPENVINO,
     OPENVINO_INT8,
     OURS,
@@ -33,7 +36,8 @@ class Bound:
 @dataclass(frozen=True, slots=True)
 class Row:
     """work: whose figures it is about; several rows may be about one. group: what --rows takes. is_more_better: else
-    less is. ours: which of our contestants is judged. peers: against whom; the best of those that are here counts."""
+    less is. ours: which of our contestants is judged. peers: against whom; the best of those that are here counts.
+    limit: the contestant that is what the machine can do at best."""
 
     group: str
     work: str
@@ -43,13 +47,15 @@ class Row:
     target: Times | Bound
     ours: str = OURS
     peers: tuple[str, ...] = ()
+    limit: str = ""
 
 
 _DECODERS = (LLAMA, LLAMA_INT8, OPENVINO, OPENVINO_INT8)
 
 
 def _decode(work: str, title: str, factor: float, ours: str = OURS, peers: tuple[str, ...] = _DECODERS) -> Row:
-    return Row("decode", work, f"decode, {title}", "tok/s", True, Times(factor), ours, peers)
+    limit = MEMORY_INT8 if ours == OURS_INT8 else MEMORY
+    return Row("decode", work, f"decode, {title}", "tok/s", True, Times(factor), ours, peers, limit)
 
 
 def _guess(work: str, title: str) -> Row:
@@ -58,12 +64,13 @@ def _guess(work: str, title: str) -> Row:
 
 
 def _prefill(length: int, title: str, factor: float, ours: str = OURS, peers: tuple[str, ...] = (LLAMA,)) -> Row:
-    return Row("prefill", f"prefill {length}", f"prefill {length}, {title}", "tok/s", True, Times(factor), ours, peers)
+    work, name = f"prefill {length}", f"prefill {length}, {title}"
+    return Row("prefill", work, name, "tok/s", True, Times(factor), ours, peers, MULTIPLYING)
 
 
 def _batch(context: int) -> Row:
     title = f"batch of 8, aggregate decode, context {context}"
-    return Row("batch", f"batch {context}", title, "tok/s", True, Times(2.0), peers=(LLAMA, OPENVINO))
+    return Row("batch", f"batch {context}", title, "tok/s", True, Times(2.0), peers=(LLAMA, OPENVINO), limit=MEMORY)
 
 
 def _latency(group: str, work: str, title: str, limit_us: float) -> Row:

@@ -1,9 +1,8 @@
-"""The verdicts as a table: for a terminal, or in Markdown between two marks of a page."""
+"""The verdicts as a table: for a terminal, or as a page in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.peers.contestants import NOT_HERE
 from benchmarks.peers.recorded import RECORDED, SOURCE
@@ -11,9 +10,14 @@ from benchmarks.peers.results import Results
 from benchmarks.peers.rows import Bound, Row
 from benchmarks.peers.verdict import Verdict, inaccurate
 
-BEGIN, END = "<!-- printed by benchmarks.compare -->", "<!-- end -->"
+_TITLE = """# Results
 
-_HEAD = ("work", "target", "best peer here", "ours", "ratio", "met", f"recorded elsewhere ({SOURCE})")
+Written by `python -m benchmarks.compare`. What the comparison is, and why rows are missed: docs/performance.md."""
+
+_HEAD = (
+    "work", "target", "best peer here", "ours", "ratio", "met", "what this machine can do, and the part reached",
+    f"recorded elsewhere ({SOURCE})",
+)  # fmt: skip
 
 
 def cells(verdict: Verdict) -> tuple[str, ...]:
@@ -21,7 +25,8 @@ def cells(verdict: Verdict) -> tuple[str, ...]:
     row = verdict.row
     return (
         row.title, _target(row), _peer(verdict), _number(verdict.ours, row.unit) if verdict.ours is not None else "-",
-        f"{verdict.ratio:.3f}x" if verdict.ratio is not None else "-", _met(verdict), RECORDED.get(row.work, ""),
+        f"{verdict.ratio:.3f}x" if verdict.ratio is not None else "-", _met(verdict), _limit(verdict),
+        RECORDED.get(row.work, ""),
     )  # fmt: skip
 
 
@@ -34,14 +39,14 @@ def plain(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def markdown(verdicts: Sequence[Verdict], results: Results) -> str:
+def page(verdicts: Sequence[Verdict], results: Results) -> str:
     """Machine and command, the targets, every contestant's figures, and what is to be said of them."""
     machine = [f"- {name}: {value}" for name, value in {**results.machine, **results.versions}.items()]
     return "\n\n".join(
         (
-            "\n".join(machine), _markdown_table((_HEAD, *map(cells, verdicts))),
+            _TITLE, "\n".join(machine), _markdown_table((_HEAD, *map(cells, verdicts))),
             "Every contestant's median, and in brackets the least and the most of its samples:",
-            _markdown_table(_everything(results)), "\n".join(f"- {line}" for line in remarks(results)),
+            _markdown_table(_everything(results)), "\n".join(f"- {line}" for line in remarks(results)) + "\n",
         )
     )  # fmt: skip
 
@@ -59,15 +64,6 @@ def remarks(results: Results) -> list[str]:
         for name, over in inaccurate(results).items()
     ]
     return [*outside, *noted, *unable, *disturbed, *(f"{name}: not measured: {why}" for name, why in NOT_HERE.items())]
-
-
-def put_into(page: Path, text: str) -> None:
-    """Replace what stands between the marks of a page; a new page is the marks and the text."""
-    old = page.read_text(encoding="utf-8") if page.exists() else f"{BEGIN}\n{END}\n"
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin and end, f"{page} lacks the marks {BEGIN} and {END}"
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
 def _everything(results: Results) -> list[tuple[str, ...]]:
@@ -104,6 +100,13 @@ def _met(verdict: Verdict) -> str:
     if verdict.is_met is None:
         return f"not known: {verdict.why}"
     return "yes" if verdict.is_met else "no"
+
+
+def _limit(verdict: Verdict) -> str:
+    if verdict.limit is None:
+        return ""
+    part = f": {verdict.ours / verdict.limit:.2f}" if verdict.ours is not None else ""
+    return f"{verdict.row.limit} {_number(verdict.limit, verdict.row.unit)}{part}"
 
 
 def _number(value: float, unit: str) -> str:

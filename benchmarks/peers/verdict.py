@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.peers.results import Results
 from benchmarks.peers.rows import Bound, Row
@@ -13,8 +13,8 @@ _MATCHED = 1.01
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """ours and peer: figures in the row's unit. ratio: ours over the peer's, or over the bound. is_met: None where
-    something is missing, `why` says what."""
+    """ours, peer and limit: figures in the row's unit; the limit is what the machine can do at best. ratio: ours over
+    the peer's, or over the bound. is_met: None where something is missing, `why` says what."""
 
     row: Row
     ours: float | None
@@ -23,10 +23,16 @@ class Verdict:
     ratio: float | None
     is_met: bool | None
     why: str = ""
+    limit: float | None = None
 
 
 def judge(row: Row, results: Results) -> Verdict:
     """Against the best peer that has a figure, or against the row's bound."""
+    limit = results.figures.get(row.work, {}).get(row.limit)
+    return replace(_judged(row, results), limit=limit.value if limit else None)
+
+
+def _judged(row: Row, results: Results) -> Verdict:
     figures = results.figures.get(row.work, {})
     best = best_peer(row, results)
     peer = figures[best].value if best else None

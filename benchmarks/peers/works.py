@@ -12,6 +12,8 @@ from benchmarks.peers.contestants import (
     LLAMA,
     LLAMA_INT8,
     MEMORY,
+    MEMORY_INT8,
+    MULTIPLYING,
     OPENVINO,
     OPENVINO_INT8,
     OURS,
@@ -21,6 +23,7 @@ from benchmarks.peers.contestants import (
 )
 from benchmarks.peers.field import Asked, Field
 from benchmarks.peers.memory import MemoryReader
+from benchmarks.peers.multiply import Multiplier
 from benchmarks.peers.whole import cold_start, peak_memory, warm_start
 from unsay.compiler.frontend.gguf import open_gguf
 from unsay.session.tokenizer import Tokenizer
@@ -61,8 +64,7 @@ def decode(field: Field, plan: Plan) -> None:
     for context in (0, 512, 2048):
         work = f"decode {context}"
         children = field.present(work, names)
-        if OURS in children:
-            children[MEMORY] = MemoryReader(_token_bytes(field, context), field.threads)
+        _add_readers(field, children, context)
         ids = texts.english(plan.tokenizer, max(1, context))
         answers = _decode(field, plan, work, children, [ids], _DECODED)
         _note_agreement(field, work, answers)
@@ -85,6 +87,7 @@ def prefill(field: Field, plan: Plan) -> None:
     for length, num_rounds in ((512, plan.rounds), (2048, plan.long_rounds)):
         work = f"prefill {length}"
         children = field.present(work, (OURS, OURS_INT8, OURS_FAST, LLAMA, OPENVINO))
+        children[MULTIPLYING] = Multiplier(_token_products(field), field.threads)
         prompts = [
             texts.english(plan.tokenizer, length, _PREFILL_START + _PREFILL_STEP * number)
             for number in range(num_rounds + 1)
@@ -102,6 +105,7 @@ def batch(field: Field, plan: Plan) -> None:
     for context in (32, 512):
         work = f"batch {context}"
         children = field.present(work, (OURS, OURS_INT8, LLAMA, OPENVINO))
+        _add_readers(field, children, _SESSIONS * context)
         contexts = [texts.english(plan.tokenizer, context, start) for start in range(_SESSIONS)]
         _decode(field, plan, work, children, contexts, _BATCHED)
 
@@ -219,11 +223,21 @@ def _part_of_limit(field: Field, work: str) -> None:
         field.results.add(f"{work} of limit", OURS, [ours / limit for ours, limit in pairs], [others])
 
 
-def _token_bytes(field: Field, context: int) -> int:
-    """The model's tensors, and the keys and values of the context in f16."""
-    with_tensors = open_gguf(Path(field.model))
-    weights = sum(with_tensors.data(name).nbytes for name in with_tensors.tensors)
-    return weights + context * field.kv_token_bytes()
+def _add_readers(field: Field, children: dict[str, Asked], num_cached: int) -> None:
+    """Of what a step reads: the model's tensors, and the keys and values of `num_cached` tokens."""
+    weights = sum(tensor.num_bytes for tensor in open_gguf(Path(field.model)).tensors.values())
+    for reader, engine in ((MEMORY, OURS), (MEMORY_INT8, OURS_INT8)):
+        if engine in children:
+            num_bytes = weights + num_cached * field.kv_token_bytes(engine)
+            children[reader] = MemoryReader(num_bytes, field.threads)
+
+
+def _token_products(field: Field) -> int:
+    """A product for each element of a matrix but those of the output head, which only the last token of a prompt meets.
+    What attention multiplies is not among them."""
+    tensors = open_gguf(Path(field.model)).tensors.values()
+    layers = [tensor.shape for tensor in tensors if tensor.name.startswith("blk.") and len(tensor.shape) == 2]
+    return sum(rows * columns for rows, columns in layers)
 
 
 def _note_agreement(field: Field, work: str, answers: dict[str, list[dict[str, Any]]]) -> None:

@@ -103,16 +103,18 @@ def test_a_benchmark_prints_lines_for_people(
 def test_compare_measures_every_row_that_needs_no_peer(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Then it prints what it saved, in each of its forms."""
-    saved, page = (str(tmp_path / name) for name in ("results.json", "page.md"))
+    """And writes a page. Then it prints what it saved."""
+    kept = ["--save", str(tmp_path / "results.json"), "--page", str(tmp_path / "page.md")]
     arguments = shlex.split(_COMPARE.replace("MODEL", model))
-    (line,) = printed("compare", [*arguments, "--save", saved, "--json"], monkeypatch, capsys)
+    (line,) = printed("compare", [*arguments, *kept, "--json"], monkeypatch, capsys)
     told = json.loads(line)
     assert len(told["rows"]) == len(ROWS)
     missing = {verdict["row"]["work"] for verdict in told["rows"] if verdict["ours"] is None}
     assert missing == {"perplexity"}, "of WikiText-2; the text of the tests is another"
-    command, *lines = printed("compare", ["--rows", "", "--save", saved], monkeypatch, capsys)
+    without_limit = {verdict["row"]["group"] for verdict in told["rows"] if verdict["limit"] is None}
+    assert not without_limit & {"prefill", "batch"}
+    page = (tmp_path / "page.md").read_text()
+    command, *lines = printed("compare", ["--rows", "", *kept], monkeypatch, capsys)
     assert command.startswith("command: python -m benchmarks.compare --model")
     assert all(any(line.startswith(row.title) for line in lines) for row in ROWS)
-    assert printed("compare", ["--rows", "", "--save", saved, "--markdown", page], monkeypatch, capsys) == []
-    assert f"| {ROWS[0].title} |" in Path(page).read_text()
+    assert (tmp_path / "page.md").read_text() == page and f"| {ROWS[0].title} |" in page

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.contestants import LLAMA, OPENVINO, OURS
+from benchmarks.peers.contestants import LLAMA, MEMORY, OPENVINO, OURS
 from benchmarks.peers.results import Results, figure
 from benchmarks.peers.rows import GROUPS, ROWS, Bound, Row, Times
-from benchmarks.peers.table import BEGIN, END, cells, markdown, plain, put_into, remarks
+from benchmarks.peers.table import cells, page, plain, remarks
 from benchmarks.peers.verdict import judge
 from benchmarks.peers.works import WORKS
 
@@ -102,19 +103,18 @@ def test_a_row_says_target_peer_ours_ratio_and_whether_it_is_met(results: Result
 def test_both_tables_have_every_row(results: Results) -> None:
     verdicts = [judge(row, results) for row in (_FAST, _SOON, _LIMIT)]
     assert len(plain(verdicts).splitlines()) == 4
-    text = markdown(verdicts, results)
-    assert "| decode | >= 1.5x | llama.cpp 95.0 tok/s | 150 tok/s | 1.579x | yes |  |" in text
+    text = page(verdicts, results)
+    assert "| decode | >= 1.5x | llama.cpp 95.0 tok/s | 150 tok/s | 1.579x | yes |  |  |" in text
     assert "| fast | 150 (140 .. 200) | 95.0 (90.0 .. 100) | 20.0 (20.0 .. 20.0) |" in text
     assert "soon: unsay: other programs had up to 30 % of the cores during a sample" in remarks(results)
 
 
-def test_only_what_stands_between_the_marks_is_replaced(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    put_into(page, "new")
-    assert page.read_text() == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
-    put_into(tmp_path / "fresh.md", "new")
-    assert "new" in (tmp_path / "fresh.md").read_text()
+def test_what_the_machine_can_do_stands_beside_the_figure(results: Results) -> None:
+    results.add("fast", MEMORY, [200.0], [0.0])
+    row = replace(_FAST, limit=MEMORY)
+    assert cells(judge(row, results))[6] == "reading memory 200 tok/s: 0.75"
+    assert judge(row, results).is_met, "a limit is no peer"
+    assert cells(judge(_FAST, results))[6] == ""
 
 
 def test_every_group_of_rows_has_its_work() -> None:
