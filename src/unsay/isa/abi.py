@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import ctypes
 
+MOST_THREADS = 64
+"""Of a step."""
+
+SYNC_BYTES = 192 + 64 * MOST_THREADS
+"""Where the threads of a step meet (compiler/codegen/kernels/sync.py): three cache lines, and one for each."""
+
 
 class StepArgs(ctypes.Structure):
     """Argument of the native entry `i32 step(StepArgs*, i32 thread)`; every pointer is 64-byte aligned storage.
@@ -11,7 +17,8 @@ class StepArgs(ctypes.Structure):
     Returns 0 when the step ran to its end, 1 when the interrupt word was seen (nothing is committed then).
     token_ids, positions, sequence: i32 [T]; page_tables: i32 [B][page_stride]; logit_rows: i32 [R];
     is_fast: whether the tokens are of the fast class; an image that has no step for it does not look.
-    logits: f32 [R][padded V]; interrupt: i32, non-zero stops the step; sync: 256 zeroed bytes of the step's own.
+    logits: f32 [R][padded V]; interrupt: i32, non-zero stops the step; sync: SYNC_BYTES zeroed, of
+    the step's own.
     draws: isa.scan.RowDraw [num_seen]; seen: [num_seen][isa.scan.seen_bytes(V)], written for the first num_seen rows.
     """
 

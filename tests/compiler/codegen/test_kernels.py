@@ -62,6 +62,7 @@ def test_matmul_equals_definition(unit: str, dtype: DType) -> None:
     step.add("MATMUL", 6, 1, 2, flags=("ACCUMULATE",))
     for num_tokens in (1, 3, 17):
         assert_same(step, make_batch(list(range(num_tokens))), unit)
+    assert_same(step, make_batch([9]), unit, threads=(4,))
 
 
 @unit_and_format
@@ -78,6 +79,7 @@ def test_qkv_equals_definition(unit: str, dtype: DType) -> None:
     step.add("QKV", 5, 1, 2, 3, bias=NO_OFFSET, **heads)
     step.add("QKV", 6, 1, 2, 3, bias=bias, **heads)
     assert_same(step, make_batch([5, 6, 7, 300, 1, 1023, 0, 9], [0, 0, 0, 1, 2, 3, 4, 5]), unit)
+    assert_same(step, make_batch([700]), unit)
 
 
 @unit_and_format

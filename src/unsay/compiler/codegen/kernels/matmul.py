@@ -12,8 +12,15 @@ whatever the number of tokens; what is then done with the 16 sums (the epilogue)
                 for each token: epilogue(unit, token, sums)
 
 Weights come from memory while tiles are computed: the first tile of a unit asks for one half of the next unit, the last
-tile for the other half. If there is one tile only it asks for what comes AHEAD_BYTES later. A token that is alone goes
-through both halves of the share side by side, unit by unit: memory gives two streams faster than one.
+tile for the other half. If there is one tile only it asks for what comes AHEAD_BYTES later.
+
+A token that is alone goes through quantised weights in another way, for then all there is to do is to read:
+
+    notes(x)
+    for each pair of units of this thread's share     (one of the first half of all, one of the second)
+        pair(weights, second, x, notes, sums)         memory gives two streams faster than one
+        both epilogues
+    and then for what is left of others' shares       (nobody waits for a thread whose core is slower)
 """
 
 from __future__ import annotations
@@ -21,11 +28,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32X16, Function, Module, Value
+from unsay.compiler.codegen.builder import F32X16, I64, Function, Module, Value
 from unsay.compiler.codegen.kernels.amx import tile_loop
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.tile import Notes, Product, notes_function, pair_function, tile_function
-from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share
+from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share, taken
 from unsay.compiler.codegen.kernels.whole import whole_loop
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 
@@ -76,98 +83,56 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
     if product.x_dtype is DType.Q16:
         whole_loop(f, unit, product, groups, epilogue)
         return
+    if product.dtype in QUANTISED_WEIGHTS:
+        is_alone = f["count"].compare("eq", 1)
+        with f.when(is_alone):
+            _of_one_token(f, unit, product, groups, epilogue)
+        f.return_if(is_alone)
     begin, end = share(f, product.num_groups // groups)
     chunk, token_bytes = _chunk_tokens(unit, product), Notes(unit, product, 1).num_bytes
     sums, notes = f.buffer(groups * unit.tiles[0] * LANES * 4), f.buffer(chunk * token_bytes)
     with f.loop("chunk", 0, f["count"], chunk) as start:
-        work = _Chunk(f, unit, product, groups, start, f.smaller(start + chunk, f["count"]), notes, sums)
-        first = begin
+        stop = f.smaller(start + chunk, f["count"])
         if product.dtype in QUANTISED_WEIGHTS:
-            work.take_notes()
-            first = work.pairs(begin, end, epilogue)
-        work.units(first, end, epilogue)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Tokens start .. stop - 1 on their way through units of `groups` row groups. notes, sums: room for what is noted
-    of them all, and for what a tile makes of a unit."""
-
-    f: Function
-    unit: DotUnit
-    product: Product
-    groups: int
-    start: Value
-    stop: Value
-    notes: Value
-    sums: Value
-
-    def take_notes(self) -> None:
-        """For each tile, what it needs of its tokens."""
-        for tile in self._tiles("notes"):
-            note = notes_function(self.f.module, self.unit, self.product, tile.tokens)
-            self.f.run(note, self.f["x"], tile.token, self._notes_of(tile))
-
-    def pairs(self, begin: Value, end: Value, epilogue: Epilogue) -> Value:
-        """Where there is one token: units two at a time, the first half beside the second. The first unit that is left,
-        if they are an odd number, or there are more tokens."""
-        f = self.f
-        num_units = f.select((self.stop - self.start).compare("eq", 1), f.larger(end - begin, 0), 0)
-        half = num_units // 2
-        pair = pair_function(f.module, self.unit, self.product)
-        with f.loop("pair", begin, begin + half) as index:
-            leave_if_interrupted(f)
-            both, places = (index, index + half), self._places(2)
-            for group, place in enumerate(places):
-                weights = [self._weights(each).at(group * self.product.group_bytes) for each in both]
-                f.run(pair, *weights, f["x"], self.start, self.notes, place)
-            for number, each in enumerate(both):
-                epilogue(each, self.start, [_sums(f, place.at(number * LANES * 4)) for place in places])
-        return begin + half * 2
-
-    def units(self, begin: Value, end: Value, epilogue: Epilogue) -> None:
-        """All tokens through one unit after the other."""
-        f, group_bytes = self.f, self.product.group_bytes
+            for tile in _tiles(f, unit, start, stop, "notes"):
+                note = notes_function(f.module, unit, product, tile.tokens)
+                f.run(note, f["x"], tile.token, notes.at(tile.place * token_bytes))
         with f.loop("unit", begin, end) as index:
-            weights = self._weights(index)
-            for tile in self._tiles("tile"):
+            weights = f["weights"].at(index * (groups * product.group_bytes))
+            for tile in _tiles(f, unit, start, stop, "tile"):
                 leave_if_interrupted(f)
-                is_more = (index + 1).compare("slt", end)
-                starts = weights, *tile.ahead(f, weights, self.groups * group_bytes, is_more)
-                function, places = (
-                    tile_function(f.module, self.unit, self.product, tile.tokens),
-                    self._places(tile.tokens),
-                )
+                starts = weights, *tile.ahead(f, weights, groups * product.group_bytes, (index + 1).compare("slt", end))
+                given = f["x"], tile.token, notes.at(tile.place * token_bytes)
+                places = [sums.at(group * tile.tokens * LANES * 4) for group in range(groups)]
                 for group, place in enumerate(places):
-                    addresses = (at.at(group * group_bytes) for at in starts)
-                    f.run(function, *addresses, f["x"], tile.token, self._notes_of(tile), place)
+                    function = tile_function(f.module, unit, product, tile.tokens)
+                    f.run(function, *(at.at(group * product.group_bytes) for at in starts), *given, place)
                 with f.loop("token", 0, tile.tokens) as inside:
-                    made = [_sums(f, place.at(inside * (LANES * 4))) for place in places]
+                    made = [f.load(F32X16, place.at(inside * (LANES * 4)), align=64) for place in places]
                     epilogue(index, tile.token + inside, made)
 
-    def _weights(self, unit: Value) -> Value:
-        return self.f["weights"].at(unit * (self.groups * self.product.group_bytes))
 
-    def _notes_of(self, tile: _Tile) -> Value:
-        return self.notes.at(tile.place * Notes(self.unit, self.product, 1).num_bytes)
+def _of_one_token(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
+    """Pair number i is of units i and i + num_pairs; the second of the last may be beyond the end, and is left out."""
+    num_units, token = product.num_groups // groups, f.constant(I64, 0)
+    num_pairs = (num_units + 1) // 2
+    notes, sums = f.buffer(Notes(unit, product, 1).num_bytes), f.buffer(groups * 2 * LANES * 4)
+    places = [sums.at(group * 2 * LANES * 4) for group in range(groups)]
+    f.run(notes_function(f.module, unit, product, 1), f["x"], token, notes)
 
-    def _places(self, num_sums: int) -> list[Value]:
-        """For each row group of a unit, where so many times 16 sums go."""
-        return [self.sums.at(group * num_sums * LANES * 4) for group in range(self.groups)]
+    def finish(index: Value, number: int) -> None:
+        epilogue(index, token, [f.load(F32X16, place.at(number * LANES * 4), align=64) for place in places])
 
-    def _tiles(self, name: str) -> Iterator[_Tile]:
-        """The tiles of all tokens, each kind inside of a loop of its own."""
-        num_tokens, begin = self.stop - self.start, self.start
-        for tokens in self.unit.tiles:
-            end = self.stop - num_tokens % tokens
-            with self.f.loop(f"{name}{tokens}.", begin, end, tokens) as token:
-                is_first, is_last = token.compare("eq", self.start), (token + tokens).compare("eq", self.stop)
-                yield _Tile(tokens, token, token - self.start, is_first, is_last)
-            begin = end
-
-
-def _sums(f: Function, address: Value) -> Value:
-    return f.load(F32X16, address, align=64)
+    with taken(f, num_pairs) as first:
+        leave_if_interrupted(f)
+        second = f.smaller(first + num_pairs, num_units - 1)
+        weights = [f["weights"].at(index * (groups * product.group_bytes)) for index in (first, second)]
+        for group, place in enumerate(places):
+            starts = (address.at(group * product.group_bytes) for address in weights)
+            f.run(pair_function(f.module, unit, product), *starts, f["x"], token, notes, place)
+        finish(first, 0)
+        with f.when((first + num_pairs).compare("slt", num_units)):
+            finish(second, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +151,17 @@ class _Tile:
         next_unit = f.select(is_more, weights.at(unit_bytes), weights)
         far = f.select(self.is_first & self.is_last, weights.at(AHEAD_BYTES), next_unit)
         return f.select(self.is_first, far, weights), f.select(self.is_last, far, weights)
+
+
+def _tiles(f: Function, unit: DotUnit, start: Value, stop: Value, name: str) -> Iterator[_Tile]:
+    """The tiles of tokens start .. stop - 1, each kind inside of a loop of its own."""
+    num_tokens, begin = stop - start, start
+    for tokens in unit.tiles:
+        end = stop - num_tokens % tokens
+        with f.loop(f"{name}{tokens}.", begin, end, tokens) as token:
+            is_first, is_last = token.compare("eq", start), (token + tokens).compare("eq", stop)
+            yield _Tile(tokens, token, token - start, is_first, is_last)
+        begin = end
 
 
 def _chunk_tokens(unit: DotUnit, product: Product) -> int:

@@ -1,12 +1,12 @@
 """How threads meet: the barrier between instructions, the stop decision, and the pool's workers.
 
-    sync block (256 zeroed bytes of one step)      pool block (isa.abi.PoolState)
+    sync block (zeroed, of one step)               pool block (isa.abi.PoolState)
       0   arrived    threads at the barrier          generation   moves once per step
      64   phase      moves at each barrier;          done         workers that have finished the step
                      bit 31: all stop here
      68   sleepers   threads asleep on phase
     128   seen       a thread saw the interrupt word
-    192   dealt      units of work given out since the last barrier
+    192   dealt      of each thread's units of work, 64 bytes apart: how many were given out since the last barrier
 
 A thread that sees the interrupt word in a tile loop sets `seen` and leaves its kernel; whether the step stops is
 decided once per barrier, by the last to arrive, and published in the same word that releases the others. So all
@@ -86,13 +86,15 @@ done:
   ret i1 %set
 }""",
     "deal": """
-; the number of a unit of work that no other thread has got since the last barrier, in order from 0
-define internal i64 @deal(ptr %args) alwaysinline #0 {
+; the number of a unit of work, of those of thread %owner, that no thread has got since the last barrier, from 0 on
+define internal i64 @deal(ptr %args, i64 %owner) alwaysinline #0 {
 entry:
   %sync.at = getelementptr i8, ptr %args, i64 {sync}
   %sync = load ptr, ptr %sync.at
+  %place = mul i64 %owner, 64
   %dealt = getelementptr i8, ptr %sync, i64 192
-  %unit = atomicrmw add ptr %dealt, i64 1 monotonic
+  %own = getelementptr i8, ptr %dealt, i64 %place
+  %unit = atomicrmw add ptr %own, i64 1 monotonic
   ret i64 %unit
 }""",
     "barrier": """
@@ -111,7 +113,16 @@ entry:
 publish:
   store atomic i32 0, ptr %sync monotonic, align 4
   %dealt = getelementptr i8, ptr %sync, i64 192
-  store atomic i64 0, ptr %dealt monotonic, align 8
+  br label %clear
+clear:
+  %owner = phi i32 [ 0, %publish ], [ %owner.next, %clear ]
+  %place = mul i32 %owner, 64
+  %own = getelementptr i8, ptr %dealt, i32 %place
+  store atomic i64 0, ptr %own monotonic, align 8
+  %owner.next = add i32 %owner, 1
+  %more = icmp ult i32 %owner.next, %threads
+  br i1 %more, label %clear, label %decide
+decide:
   %set = call i1 @interrupted(ptr %args)
   %seen.at = getelementptr i8, ptr %sync, i64 128
   %seen = load atomic i32, ptr %seen.at monotonic, align 4

@@ -35,6 +35,9 @@ REPEATED_ROWS = 2
 """Small work on so few rows takes less time than threads take to meet: every thread does all of it for itself, to the
 same place and with the same bytes, and reads after that what it has written itself."""
 
+MOST_SHARES = 4
+"""Shares of units that a thread takes part in, its own among them."""
+
 
 def kernel_parameters(*pointers: str) -> list[tuple[str, str]]:
     """The parameters of a kernel that takes these pointers."""
@@ -56,10 +59,10 @@ def leave_if_interrupted(f: Function) -> None:
     f.return_if(f.call("interrupted", BOOL, f["args"]))
 
 
-def share(f: Function, num_units: Value | int) -> tuple[Value, Value]:
-    """[begin, end) of this thread when units are dealt out in contiguous runs."""
-    units = f.operand(I64, num_units)
-    return units * f["thread"] // f["threads"], units * (f["thread"] + 1) // f["threads"]
+def share(f: Function, num_units: Value | int, thread: Value | None = None) -> tuple[Value, Value]:
+    """[begin, end) of this thread, or of another, when units are dealt out in contiguous runs."""
+    units, thread = f.operand(I64, num_units), thread or f["thread"]
+    return units * thread // f["threads"], units * (thread + 1) // f["threads"]
 
 
 def share_or_all(f: Function, num_units: Value | int) -> tuple[Value, Value]:
@@ -74,9 +77,25 @@ def dealt(f: Function, num_units: Value) -> Generator[Value]:
     """Units of work, given to the threads as they ask for them: who is slower does fewer. Leaves the kernel after the
     last. For one kernel between two barriers, the same units for all threads."""
     with f.loop("turn", 0, num_units):
-        unit = f.call("deal", I64, f["args"])
+        unit = f.call("deal", I64, f["args"], f.constant(I64, 0))
         f.return_if(unit.compare("sge", num_units))
         yield unit
+
+
+@contextmanager
+def taken(f: Function, num_units: int) -> Generator[Value]:
+    """Units of this thread's share, then what is left of the shares of a few others: who is slower does fewer. Leaves
+    the kernel after the last. For one kernel between two barriers."""
+    done = f.slot(I64, 0)
+    with f.loop("turn", 0, num_units + MOST_SHARES):
+        owner = (f["thread"] + done.get()) % f["threads"]
+        begin, end = share(f, num_units, owner)
+        number = f.call("deal", I64, f["args"], owner)
+        is_left = number.compare("slt", end - begin)
+        with f.when(is_left):
+            yield begin + number
+        done.set(f.select(is_left, done.get(), done.get() + 1))
+        f.return_if(done.get().compare("sge", f.smaller(f["threads"], MOST_SHARES)))
 
 
 @dataclass(frozen=True, slots=True)
