@@ -13,7 +13,7 @@ from unsay.engine.engine import Engine
 from unsay.engine.params import changed, validate
 from unsay.engine.request import Request
 from unsay.errors import ContextFullError, RequestError
-from unsay.image import ImageFiles, ModelSpec
+from unsay.image import ImageFiles, ModelSpec, VocabSpec
 from unsay.isa.classes import EXACT, FAST, check_prefill
 from unsay.isa.kv import AUTO, check_kv_format
 from unsay.kv.pages import PagePool
@@ -81,8 +81,7 @@ def load(
     source = hub.resolve(_checked_path(name_or_path), progress)
     files = find_compiled(source, target=chosen, kv=kv, prefill=prefill, progress=progress)
     if files is None:
-        _check_text_side(source)
-        files = compile_model(source, target=chosen, kv=kv, prefill=prefill, progress=progress)
+        files = compile_model(source, target=chosen, kv=kv, prefill=prefill, accept=_check_text_side, progress=progress)
     return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens, speculate=speculate)
 
 
@@ -134,14 +133,8 @@ def _checked_params(given: object) -> SamplingParams:
     return given or SamplingParams()
 
 
-def _check_text_side(source: Path) -> None:
-    """Refuse a tokenizer or template that cannot be used before anything is compiled for it.
-
-    A vocabulary that contradicts itself is what the compiler refuses first.
-    """
-    from unsay.compiler.frontend.source import open_text_side
-
-    vocab = open_text_side(source)
+def _check_text_side(vocab: VocabSpec) -> None:
+    """Refuse a tokenizer or template that cannot be used. A vocabulary that contradicts itself the compiler refuses."""
     kind_of(vocab.kind, vocab.pre)
     template_runner(vocab.chat_template)
 

@@ -99,6 +99,17 @@ def test_a_digest_is_remembered_without_reading_the_file(tmp_path: Path, monkeyp
     assert file_digest(tmp_path, link) == first
 
 
+def test_what_is_to_be_done_meanwhile_is_done_only_when_a_file_is_read(tmp_path: Path) -> None:
+    model, done = tmp_path / "model.gguf", list[str]()
+    model.write_bytes(b"abc")
+    first = file_digest(tmp_path, model, meanwhile=lambda: done.append("done"))
+    assert file_digest(tmp_path, model, meanwhile=lambda: done.append("again")) == first
+    assert done == ["done"]
+    model.write_bytes(b"abcd")
+    with pytest.raises(ZeroDivisionError):
+        file_digest(tmp_path, model, meanwhile=lambda: 1 / 0)
+
+
 def test_a_changed_file_is_read_again_even_at_the_same_size_and_mtime(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.write_bytes(b"abc")

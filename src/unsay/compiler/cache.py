@@ -64,20 +64,37 @@ def file_identity(path: Path) -> FileIdentity:
     return FileIdentity(str(real), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def file_digest(root: Path, path: Path, progress: Progress | None = None) -> str:
+def file_digest(
+    root: Path, path: Path, progress: Progress | None = None, meanwhile: Callable[[], object] | None = None
+) -> str:
     """sha256 of a model or weights file, in hex; read only if it is not the file remembered.
 
-    Raises ModelNotFoundError or ModelFileError.
+    meanwhile: called in a thread beside the reading. Raises ModelNotFoundError or ModelFileError.
     """
     identity = file_identity(path)
 
     def read() -> str:
-        digest = _hash_file(Path(identity.path), identity.size, progress)
+        with _beside(meanwhile):
+            digest = _hash_file(Path(identity.path), identity.size, progress)
         if file_identity(path) != identity:
             raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
         return digest
 
     return remembered(root, identity.path, identity._asdict(), read)
+
+
+@contextmanager
+def _beside(work: Callable[[], object] | None) -> Generator[None]:
+    """Until the work is done in a thread of its own; raises what it raises."""
+    if work is None:
+        yield
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(work)
+        yield
+        done.result()
 
 
 def remembered(root: Path, name: str, identity: object, make: Callable[[], str]) -> str:
@@ -106,9 +123,14 @@ def identities(paths: Sequence[Path]) -> tuple[FileIdentity, ...]:
     return tuple(map(file_identity, paths))
 
 
-def files_digest(root: Path, paths: Sequence[Path], progress: Progress | None = None) -> str:
+def files_digest(
+    root: Path,
+    paths: Sequence[Path],
+    progress: Progress | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> str:
     """One digest of several files and their names; that of one file is its sha256. Raises as `file_digest`."""
-    digests = [file_digest(root, path, progress) for path in paths]
+    digests = [file_digest(root, path, progress, meanwhile) for path in paths]
     if len(digests) == 1:
         return digests[0]
     return _sha256("".join(f"{path.name}\n{digest}\n" for path, digest in zip(paths, digests, strict=True)).encode())

@@ -7,8 +7,12 @@ warm start reads no weights and imports neither the compiler's passes nor llvmli
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,30 +30,37 @@ from unsay.isa.targets import is_cpu_target
 
 if TYPE_CHECKING:
     from unsay.core import Progress
+    from unsay.image import VocabSpec
 
 
 def compile_model(
-    source: Path, *, target: str, kv: str = AUTO, prefill: str = EXACT, progress: Progress | None = None
+    source: Path,
+    *,
+    target: str,
+    kv: str = AUTO,
+    prefill: str = EXACT,
+    accept: Callable[[VocabSpec], None] | None = None,
+    progress: Progress | None = None,
 ) -> ImageFiles:
     """The image of a model (a file or directory) for one target; made if the cache has none, by one process at a time.
 
     kv: a format of KV pages (isa/kv.py) or "auto". prefill: the class prompts are computed in (isa/classes.py).
-    Raises RequestError if it is none of these, ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or
-    CacheError.
+    accept: raises what it has against a tokenizer, before anything is compiled for it. Raises RequestError if kv or
+    prefill is none of these, ModelNotFoundError, ModelFileError, UnsupportedError, TargetError or CacheError.
     """
     check_kinds(target, kv, prefill)
     root = cache_root()
     files = model_files(source)
-    identity, digest = identities(files), files_digest(root, files, progress)
+    identity, digest = identities(files), files_digest(root, files, progress, _import_compiler)
     key = image_key(digest, target, kv, prefill)
     if image := find_image(root, key):
         return image
-    with exclusive(root, digest, progress) as work:
+    with exclusive(root, digest, progress) as work, _without_collection():
         if image := find_image(root, key):
             return image
         from unsay.compiler.pipeline import Job, build_image
 
-        return build_image(Job(source, identity, digest, target, kv, prefill, key, root, work, progress))
+        return build_image(Job(source, identity, digest, target, kv, prefill, key, root, work, progress, accept))
 
 
 def find_compiled(
@@ -58,7 +69,14 @@ def find_compiled(
     """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
     check_kinds(target, kv, prefill)
     root = cache_root()
-    return find_image(root, image_key(files_digest(root, model_files(source), progress), target, kv, prefill))
+    digest = files_digest(root, model_files(source), progress, _import_compiler)
+    return find_image(root, image_key(digest, target, kv, prefill))
+
+
+def _import_compiler() -> None:
+    """Beside the reading of a file not met before, for which most likely there is no image."""
+    for module in ("unsay.compiler.pipeline", "unsay.compiler.codegen.emit"):
+        import_module(module)
 
 
 def check_kinds(target: str, kv: str, prefill: str) -> None:
@@ -70,6 +88,19 @@ def check_kinds(target: str, kv: str, prefill: str) -> None:
         raise UnsupportedError(
             f"prefill {prefill!r} is there for CPU targets only, {target} is none: leave it at {EXACT!r}"
         )
+
+
+@contextmanager
+def _without_collection() -> Generator[None]:
+    """Python does not look for objects that only name each other: the compiler makes two graphs of them, and the
+    looking takes a seventh of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def image_key(model_sha256: str, target: str, kv: str = AUTO, prefill: str = EXACT) -> str:

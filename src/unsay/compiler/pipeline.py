@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from unsay.compiler.passes.pipeline import PIPELINE, run_passes
 from unsay.compiler.verify.spec import verify
 from unsay.core import Progress
 from unsay.errors import ModelFileError, PassError, TargetError
-from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec
+from unsay.image import IMAGE_VERSION, ImageFiles, Manifest, ModelSpec, VocabSpec
 from unsay.isa.classes import EXACT, FAST
 from unsay.isa.formats import DType
 from unsay.isa.kv import AUTO
@@ -44,7 +44,7 @@ class Job:
     """What to make, and where: `work` is ours alone until the image is stored under `image_key`.
 
     kv: a format of KV pages or "auto". prefill: the class of prompts. source_sha256 is of the files that had these
-    identities.
+    identities. accept: raises what it has against a tokenizer.
     """
 
     source: Path
@@ -57,6 +57,7 @@ class Job:
     cache_root: Path
     work: Path
     progress: Progress | None
+    accept: Callable[[VocabSpec], None] | None = None
 
 
 def build_image(job: Job) -> ImageFiles:
@@ -67,6 +68,8 @@ def build_image(job: Job) -> ImageFiles:
     """
     _report(job, 0)
     loaded = load(job.source, job.kv, job.prefill)
+    if job.accept is not None:
+        job.accept(loaded.vocab)
     graph = run_passes(to_graph(loaded), PIPELINE)
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
