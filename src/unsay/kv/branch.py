@@ -164,12 +164,12 @@ class Branch:
 
     def park(self) -> None:
         """Nobody needs this branch now: when the pool is full its pages may be taken, never its ids."""
-        with self.tree.lock:
-            if self.state is LIVE:
-                if self.num_reserved:
+        if self.state is LIVE:
+            if self.num_reserved:
+                with self.tree.lock:
                     self._free_reservation()
-                self.parked_at = next(self.tree.clock)
-                self.state = PARKED
+            self.parked_at = next(self.tree.clock)
+            self.state = PARKED  # last, and without the lock: from here on others may look at the branch
 
     def unpark(self, pending: list[int]) -> None:
         """Make the branch usable again. Ids after `length`, whose rows must be computed again, go before `pending`."""

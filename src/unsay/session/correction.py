@@ -42,7 +42,10 @@ class Corrections:
     @property
     def last(self) -> Correction | None:
         """The last one, as far as it has come; made when it is asked for, so that a rollback need not."""
-        return self._counted and Correction(*self._counted, self._first_token_s, self._num_computed)
+        if self._counted is None:
+            return None
+        first_token = (None, None) if self._is_running else (self._first_token_s, self._num_computed)
+        return Correction(*self._counted, *first_token)
 
     def rollback(self, num_kept: int, num_dropped: int, started: float, carry: str = "") -> None:
         """A rollback was done; it joins a correction no token has followed."""
@@ -55,7 +58,7 @@ class Corrections:
             self._counted = (kept, dropped + kept_before - kept, num_kept - kept, before_s + seconds)
         else:
             self._counted = (num_kept, num_dropped, 0, seconds)
-        self._start(now)
+        self._started, self._is_running = now, True
 
     def forget(self) -> None:
         """Another verb came: what was corrected without a token since is no correction of an answer."""
@@ -71,7 +74,7 @@ class Corrections:
             self._counted = (num_kept, 0, 0, 0.0)
         kept, dropped, injected, rollback_s = self._counted
         self._counted = (kept, dropped, injected + num_injected, rollback_s)
-        self._start(started)
+        self._started, self._is_running = started, True
 
     def first_token(self, num_computed: int) -> None:
         """A token was delivered."""
@@ -80,8 +83,3 @@ class Corrections:
             self._first_token_s = perf_counter() - self._started
             self._num_computed = num_computed
             self._is_running = False
-
-    def _start(self, started: float) -> None:
-        self._first_token_s = self._num_computed = None
-        self._started = started
-        self._is_running = True
