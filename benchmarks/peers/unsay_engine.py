@@ -96,16 +96,22 @@ class Engine:
             return {"seconds": perf_counter() - started, "ids": [answer], "context": context}
 
     def stops(self, context: int, samples: int) -> dict[str, Any]:
-        """Microseconds of stops, see unsay.benchmark.correct."""
+        """Microseconds of stops, see unsay.benchmark.stops."""
         from unsay.benchmark.contexts import computed
-        from unsay.benchmark.correct import stops_in_decode, stops_in_prefill
+        from unsay.benchmark.stops import cold_calls, stops_in_decode, stops_in_prefill
 
         with computed(self._model, context, _ANSWER_TOKENS, temperature=0.0) as session:
-            decode, _ = stops_in_decode(session, samples)
-        prefill, _ = stops_in_prefill(self._model, context, samples)
+            decode, floor = stops_in_decode(session, samples), cold_calls(session, samples)
+        prefill = stops_in_prefill(self._model, context, samples)
+        note = (
+            "{0.count} samples; with the rollback made right behind it p50 {0.p50_us:.0f}, p99 {0.p99_us:.0f} us in "
+            "decode, {1.p50_us:.0f} and {1.p99_us:.0f} in prefill; three calls of Python that do nothing, where the "
+            "stops in decode are, {2.p50_us:.0f} and {2.p99_us:.0f}"
+        )
         return {
-            "stop_decode_p99": decode.p99_us, "stop_prefill_p99": prefill.p99_us,
-            "stop_decode_p50": decode.p50_us, "stop_prefill_p50": prefill.p50_us, "note": f"{decode.count} samples",
+            "stop_decode_p99": decode.stop.p99_us, "stop_prefill_p99": prefill.stop.p99_us,
+            "stop_decode_p50": decode.stop.p50_us, "stop_prefill_p50": prefill.stop.p50_us,
+            "note": note.format(decode.taken_back, prefill.taken_back, floor),
         }  # fmt: skip
 
     def rollbacks(self, context: int, samples: int) -> dict[str, Any]:

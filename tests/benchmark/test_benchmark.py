@@ -42,8 +42,10 @@ def test_an_unread_prompt_is_computed_up_to_its_last_tokens(model: unsay.Model) 
 def test_a_correction_computes_what_was_injected_and_at_most_a_page_more(model: unsay.Model) -> None:
     result = correct(model, context=100, samples=5)
     assert result.injected <= result.computed <= result.injected + 16
-    for measured in (result.stop_decode, result.stop_prefill, result.inject_to_token):
+    for measured in (result.stop_decode, result.stop_prefill, result.cold_calls, result.inject_to_token):
         assert measured.count == 5 and 0 < measured.p50_us <= measured.p99_us
+    assert result.stop_decode.p50_us < result.taken_back_decode.p50_us
+    assert result.stop_prefill.p50_us < result.taken_back_prefill.p50_us
     for measured in (result.rollback, result.fork):
         assert measured.count == 50 and 0 < measured.p50_us <= measured.p99_us
     assert result.load >= 0

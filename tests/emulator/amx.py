@@ -127,9 +127,9 @@ def assert_stops_leave_nothing(model: Model, keys: Sequence[int]) -> None:
             thread = threading.Thread(target=lambda: results.append(executor.run(batch)))
             thread.start()
             time.sleep(delay_s)
-            executor.interrupt()
+            executor.interrupt_word[0] = 1
             thread.join(60)
-            executor.clear_interrupt()
+            executor.interrupt_word[0] = 0
             assert done.counts().configured == 0
         assert any(result is None for result in results)
         branch.release()

@@ -123,7 +123,7 @@ def test_withdraw_in_the_middle_of_a_step_stops_it_and_it_is_run_again_without(m
         lanes.append([lane.request_id for lane in batch.lanes])
         if not entered.is_set():
             entered.set()
-            while not model.engine.machine.executor.is_interrupted:  # type: ignore[attr-defined]
+            while not model.engine.machine.executor.interrupt_word[0]:
                 time.sleep(0.001)
         return run(batch)
 
@@ -137,6 +137,24 @@ def test_withdraw_in_the_middle_of_a_step_stops_it_and_it_is_run_again_without(m
     assert gone.context.branch.length == 0
     reader.join(10)
     assert lanes == [[gone.id, stays.id], [stays.id]]
+    for request in (gone, stays):
+        model.engine.withdraw(request)
+        request.context.release()
+
+
+def test_a_stop_disturbs_no_step_that_does_not_compute_for_the_request(model: Model) -> None:
+    gone, stays = request_for(model, prompt(1)), request_for(model, prompt(2))
+    model.engine.submit(stays)
+    run, words = model.engine.machine.executor.run, []
+
+    def stopping_run(batch: Batch):
+        model.engine.stop(gone)
+        words.append(model.engine.machine.executor.interrupt_word[0])
+        return run(batch)
+
+    model.engine.machine.executor.run = stopping_run  # type: ignore[method-assign]
+    assert model.engine.next_event(stays) is not None
+    assert words == [0]
     for request in (gone, stays):
         model.engine.withdraw(request)
         request.context.release()

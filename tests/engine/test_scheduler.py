@@ -147,6 +147,20 @@ def test_a_withdrawn_request_gets_nothing_of_a_step_that_ran(bench: Bench) -> No
     assert (gone.history, other.history) == ([10], [11, 4])
 
 
+def test_a_request_stopped_while_it_is_chosen_is_not_computed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, other = bench.request([10]), bench.request([11])
+    candidates = bench.scheduler._candidates
+
+    def stopped(guesses):
+        chosen = candidates(guesses)
+        gone.is_withdrawn = True
+        return chosen
+
+    monkeypatch.setattr(bench.scheduler, "_candidates", stopped)
+    assert bench.step() == [(other.id, 1)]
+    assert (gone.history, other.history) == ([10], [11, 7])
+
+
 def test_a_batch_names_tokens_positions_pages_and_rows(model: Model) -> None:
     contexts = [Context(model.tree.root()) for _ in range(2)]
     contexts[0].append(range(20, 40))

@@ -57,7 +57,7 @@ def test_every_order_of_ids_gives_other_logits(executor):
 
 def test_interrupt_holds_until_it_is_cleared(executor):
     work = batch([(0, [1])], [[0]], [0])
-    executor.interrupt()
+    executor.interrupt_word[0] = 1
     assert executor.run(work) is None and executor.run(work) is None
-    executor.clear_interrupt()
+    executor.interrupt_word[0] = 0
     assert executor.run(work) is not None

@@ -62,9 +62,9 @@ def test_a_run_writes_only_the_rows_of_its_positions(executor):
 
 def test_an_interrupted_run_gives_nothing(executor):
     work = make_batch([(0, [1])], [[0]], [0])
-    executor.interrupt()
+    executor.interrupt_word[0] = 1
     assert executor.run(work) is None
-    executor.clear_interrupt()
+    executor.interrupt_word[0] = 0
     assert executor.run(work) is not None
 
 

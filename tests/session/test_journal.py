@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from unsay import Model, SamplingParams, Session
+from unsay.core import Batch
 from unsay.errors import RequestError, SessionLogError
 from unsay.session.log import SessionLog
 
@@ -66,6 +68,32 @@ def test_a_restored_session_is_the_same_in_every_entry(model: Model, log: Sessio
             for number, state in enumerate(states):
                 restored.checkout(number)
                 assert (restored.token_ids, restored.answer_ids, restored.finish) == state
+
+
+def test_a_stop_is_in_the_log_when_it_has_returned(
+    model: Model, log: SessionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is in a step all the while."""
+    computing, go = threading.Event(), threading.Event()
+    with model.session(params=PARAMS, log=log) as chat:
+        chat.user("say")
+        run = model.engine.machine.run
+
+        def held(batch: Batch):
+            if len(chat.answer_ids) > 2:
+                computing.set()
+                assert go.wait(10)
+            return run(batch)
+
+        monkeypatch.setattr(model.engine.machine, "run", held)
+        reader = threading.Thread(target=lambda: list(chat.stream(max_tokens=40)))
+        reader.start()
+        assert computing.wait(10)
+        assert chat.interrupt()
+        with model.restore(log, log.sessions()[0].id) as restored:
+            assert (restored.finish, len(restored.answer_ids)) == ("interrupt", 3)
+        go.set()
+        reader.join(10)
 
 
 def test_a_restored_session_goes_on_as_the_first_would_have(model: Model, log: SessionLog) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.models import fresh_run
 from unsay import Model, SamplingParams, Session
-from unsay.core import TokenEvent
+from unsay.core import Batch, TokenEvent
 from unsay.errors import ContextFullError, PositionError, RequestError, SessionBusyError
 from unsay.session.run import Runner
 from unsay.session.textstream import TextStream
@@ -505,43 +505,73 @@ def test_other_threads_are_told_to_interrupt_and_then_may_correct(model: Model, 
     assert_is_fresh(model, chat)
 
 
-@pytest.mark.parametrize("first", ["reader", "interrupter"])
-def test_interrupt_says_that_it_stopped_whoever_wakes_first(
-    chat: Session, monkeypatch: pytest.MonkeyPatch, first: str
+@pytest.mark.parametrize("first", ["loop", "verb"])
+def test_a_stop_holds_at_once_whoever_ends_the_run(
+    model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    delivered, left, interrupted = threading.Event(), threading.Event(), threading.Event()
-    close, next_event = TextStream.close, TextStream.next
+    """The loop is in a step, and stays there until the verb or the join."""
+    computing, go = threading.Event(), threading.Event()
+    run = model.engine.machine.run
 
-    def close_and_let_the_reader_run(stream: TextStream) -> None:
-        close(stream)
-        if first == "reader":
-            assert left.wait(10)
-            reader.join(0.2)
-            assert reader.is_alive(), "the reader waits until the interrupt is complete"
-
-    def leave_when_told(stream: TextStream) -> TokenEvent | None:
-        event = next_event(stream)
-        if event is None:
-            left.set()
-            assert first == "reader" or interrupted.wait(10)
-        return event
-
-    def read() -> None:
-        for _ in chat.stream(max_tokens=100_000):
-            delivered.set()
+    def held(batch: Batch):
+        if len(chat.answer_ids) > 2:
+            computing.set()
+            assert go.wait(10)
+        return run(batch)
 
     chat.user("say")
-    monkeypatch.setattr(TextStream, "close", close_and_let_the_reader_run)
-    monkeypatch.setattr(TextStream, "next", leave_when_told)
-    reader = threading.Thread(target=read)
+    prompt = chat.token_ids
+    monkeypatch.setattr(model.engine.machine, "run", held)
+    reader = threading.Thread(target=lambda: list(chat.stream(max_tokens=100_000)))
     reader.start()
-    assert delivered.wait(10)
+    assert computing.wait(10)
     assert chat.interrupt()
-    interrupted.set()
+    assert not chat.interrupt(), "it is stopped already"
     assert chat.finish == "interrupt"
+    if first == "verb":
+        assert len(chat.answer_ids) == 3
+        chat.rollback(to=2)
+        assert model.engine.scheduler.requests == []
+    go.set()
     reader.join(10)
     assert not reader.is_alive()
-    assert chat.finish == "interrupt"
+    assert (chat.finish, len(chat.answer_ids)) == ((None, 2) if first == "verb" else ("interrupt", 3))
+    assert model.engine.scheduler.requests == []
+    chat.generate(max_tokens=5)
+    assert chat.answer_ids == fresh_run(model, prompt, len(chat.answer_ids), PARAMS)
+
+
+def test_nothing_is_delivered_once_it_is_stopped(model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stop comes when the loop has the next event in hand: it is made again when the answer goes on."""
+    next_event = TextStream.next
+
+    def stopped(stream: TextStream) -> TokenEvent | None:
+        event = next_event(stream)
+        if len(chat.answer_ids) == 3:
+            assert chat.interrupt()
+        return event
+
+    chat.user("say")
+    prompt = chat.token_ids
+    with monkeypatch.context() as patch:
+        patch.setattr(TextStream, "next", stopped)
+        assert len(list(chat.stream(max_tokens=9))) == 3
+    assert (chat.finish, len(chat.answer_ids)) == ("interrupt", 3)
+    chat.generate(max_tokens=5)
+    assert chat.answer_ids == fresh_run(model, prompt, 8, PARAMS)
+
+
+def test_a_loop_that_was_stopped_has_a_free_session_in_its_body(chat: Session) -> None:
+    chat.user("say")
+    for event in chat.stream(max_tokens=30):
+        if event.index == 2:
+            stopper = threading.Thread(target=chat.interrupt)
+            stopper.start()
+            stopper.join(10)
+            assert chat.finish == "interrupt"
+            chat.rollback(to=1)
+            assert chat.finish is None
+    assert (event.index, len(chat.answer_ids)) == (2, 1)
 
 
 def test_interrupt_with_nothing_to_stop_says_so(chat: Session) -> None:

@@ -308,7 +308,7 @@ def test_a_program_that_waits_for_what_cannot_come_is_stopped(bench):
 
 
 def test_an_interrupted_step_commits_nothing(bench):
-    bench.machine.executor.interrupt()
+    bench.machine.executor.interrupt_word[0] = 1
     _, outcome = bench.run("STEP R1\nHALT", [1, 2])
     assert outcome.interrupted and outcome.contexts[0].branch.length == 0 and outcome.contexts[0].pending == [1, 2]
 

@@ -39,6 +39,7 @@ class Engine:
         self.sampler = Sampler(executor.scan)
         self._changed = Bell()
         self.machine = Machine(executor)
+        self._interrupt_word = executor.interrupt_word
         self._stepper: int | None = None
         self._computing: set[int] = set()
         """Threads that wait for a turn of their own: whoever would step once more lets them go first."""
@@ -47,11 +48,11 @@ class Engine:
 
     def begin_anew(self) -> None:
         """In a forked child: a step of another thread is dropped there, and may be run again."""
-        free(self.scheduler.door, self.scheduler.lock)
+        free(self.scheduler.lock)
         self._computing &= {threading.get_ident()}
         if self._stepper is not None and not self.is_stepping_here:
             self.scheduler.in_flight = {}
-            self.machine.executor.clear_interrupt()
+            self._interrupt_word[0] = 0
             self._stepper = None
 
     def step(self) -> list[TokenEvent]:
@@ -65,7 +66,7 @@ class Engine:
         """Stop what runs and end the executor's threads; requests end with RequestError. Idempotent."""
         self._check_outside()
         self._is_closed = True
-        self.machine.executor.interrupt()
+        self._interrupt_word[0] = 1
         try:
             self._take_turn(even_closed=True)
             self.machine.executor.close()
@@ -123,24 +124,25 @@ class Engine:
         """When a stream ends, in whatever way: a KeyboardInterrupt may have come into the end of a step."""
         self._let_go()
 
-    def give_up(self, request: Request) -> None:
-        """Let a request end when its reader looks next. Waits for nothing; until then its context may be in use."""
+    def stop(self, request: Request) -> None:
+        """Compute nothing for a request any more, in the middle of a step if need be; `withdraw` follows.
+
+        Takes no lock and waits for nothing, so until then its context may be in use. What a step makes for it is
+        dropped; if a step was stopped, the others in it have it run again.
+        """
         request.is_withdrawn = True
-        self.machine.executor.interrupt()
+        if request in self.scheduler.in_flight:
+            self._interrupt_word[0] = 1
 
     def withdraw(self, request: Request) -> None:
-        """Take a request out, in the middle of a step if need be; when this returns its context is the caller's.
+        """Stop a request and take it out; when this returns its context is the caller's.
 
         No step is waited for. Machine code on its way out may still write behind the context's length, in pages it had
-        reserved: rows nobody reads, and a page finds another owner only through who steps next. What the step made for
-        the request is dropped; if it was stopped, the others in it have it run again.
+        reserved: rows nobody reads, and a page finds another owner only through who steps next.
         """
-        with self.scheduler.door, self.scheduler.lock:
-            request.is_withdrawn = True
-            if self.scheduler.remove(request):
-                self.machine.executor.interrupt()
-            else:
-                self._changed.ring()
+        with self.scheduler.lock:
+            self.stop(request)
+            self.scheduler.remove(request)
 
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens, in NumPy.
@@ -170,7 +172,7 @@ class Engine:
         context.branch.reserve(num_tokens)
         batch = make_batch([Share(context, num_tokens, 0 if num_before else num_tokens)])
         while (logits := self.machine.run(batch)) is None:
-            self.machine.executor.clear_interrupt()
+            self._interrupt_word[0] = 0
         copied = b"".join(logits)
         context.commit(num_tokens)
         return copied
@@ -214,7 +216,7 @@ class Engine:
             return
         with self.scheduler.lock:
             self.scheduler.in_flight = {}
-            self.machine.executor.clear_interrupt()
+            self._interrupt_word[0] = 0
             self._changed.ring()
             self._stepper = None
 

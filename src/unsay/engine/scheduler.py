@@ -50,13 +50,10 @@ class Scheduler:
     """Holds the requests in order of arrival and the shares of the step in flight.
 
     max_tokens, max_rows: what one step takes. The lock guards the requests too; `next_batch` and `commit` alternate.
-    door: held by who takes a request out, before the lock. Who steps goes through it after each use of the lock, so
-    that the other gets not only the lock but the interpreter.
     """
 
     def __init__(self, max_tokens: int, max_rows: int, context_length: int) -> None:
         self.lock = threading.RLock()
-        self.door = threading.RLock()
         self.max_tokens = max_tokens
         self.max_rows = max_rows
         self.context_length = context_length
@@ -71,11 +68,10 @@ class Scheduler:
         with self.lock:
             self.requests.append(request)
 
-    def remove(self, request: Request) -> bool:
-        """Take it out if it is not yet, and say whether the step in flight computes for it. The lock is held."""
+    def remove(self, request: Request) -> None:
+        """Take it out if it is not yet. The lock is held."""
         if request in self.requests:
             self.requests.remove(request)
-        return request in self.in_flight
 
     def next_batch(self) -> Batch:
         """Choose who takes part in the next step, reserve the pages and write it down; empty if nobody waits.
@@ -87,14 +83,15 @@ class Scheduler:
         with self.lock:
             self.in_flight = {}
             for request, wanted in self._candidates(guesses):
-                share = self._reserve(request, wanted)
-                if share is not None:
-                    self.in_flight[request] = share
-                    if share.num_rows:
-                        lanes += request.lanes(share.guesses)
-            batch = make_batch([*self.in_flight.values()], lanes)
-        with self.door:
-            return batch
+                self.in_flight[request] = wanted  # first: `Engine.stop`, without the lock, says it and looks here then
+                share = None if request.is_withdrawn else self._reserve(request, wanted)
+                if share is None:
+                    del self.in_flight[request]
+                    continue
+                self.in_flight[request] = share
+                if share.num_rows:
+                    lanes += request.lanes(share.guesses)
+            return make_batch([*self.in_flight.values()], lanes)
 
     def commit(self, batch: Batch, choices: Sequence[Choice | None] | None) -> list[TokenEvent]:
         """Move the lengths and hand every chosen token to its request; nothing at all if the step was interrupted."""
@@ -108,7 +105,6 @@ class Scheduler:
             for request, share in in_flight.items():
                 events += self._advance(request, share, choices[start : start + share.num_rows])
                 start += share.num_rows
-        with self.door:
             return events
 
     def _advance(self, request: Request, share: Share, rows: Sequence[Choice | None]) -> list[TokenEvent]:

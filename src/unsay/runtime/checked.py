@@ -105,7 +105,7 @@ class CheckedExecutor(ReferenceExecutor):
         try:
             return super().run(batch)
         except InvariantError:
-            if self.is_interrupted:
+            if self.interrupt_word[0]:
                 return None
             raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from unsay.core import Batch, Float32View
+from unsay.core import Batch, Float32View, Int32View
 from unsay.image import ModelSpec
 from unsay.runtime.scan import Scan
 
@@ -18,8 +18,14 @@ class Executor(Protocol):
     Precondition of run: every page_tables entry a token at position p needs (0..p // 16) names a page, and pages of
     positions about to be written are held by that sequence alone. Postcondition: rows of the batch's positions are
     written in their pages (garbage after an interrupt), and nothing else in the pool changed.
-    Not re-entrant: the caller holds the engine's lock. interrupt() may come from any thread at any time.
+    Not re-entrant: the caller has the right to step.
+
+    interrupt_word: i32 [1]. While it is not zero, the run in progress, or else the next one, stops between two tiles
+    and returns None. Any thread may write it at any time. A word and not a method, since who stops runs cold
+    (docs/decisions/012).
     """
+
+    interrupt_word: Int32View
 
     @property
     def spec(self) -> ModelSpec:
@@ -43,14 +49,6 @@ class Executor(Protocol):
 
     def run(self, batch: Batch) -> list[Float32View] | None:
         """The R rows of logits [V], valid until the next run; None if it was interrupted."""
-        ...
-
-    def interrupt(self) -> None:
-        """Make the run in progress (or else the next one) stop between two tiles and return None."""
-        ...
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt; called by the engine once it has acted on it."""
         ...
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
 import numpy as np
@@ -44,15 +45,9 @@ class InterpretedRuns:
     """The half of an Executor that is about interrupts."""
 
     scan: Scan = DefinedScan()
-    is_interrupted = False
 
-    def interrupt(self) -> None:
-        """Make the run in progress, or else the next one, return None."""
-        self.is_interrupted = True
-
-    def clear_interrupt(self) -> None:
-        """Forget an interrupt."""
-        self.is_interrupted = False
+    def __init__(self) -> None:
+        self.interrupt_word = memoryview(array("i", [0]))
 
     def close(self) -> None:
         """Nothing to end: memory goes with the object."""

@@ -52,7 +52,7 @@ class NativeExecutor:
         self._seen = anonymous(MAX_ROWS * seen_bytes(self.spec.vocab_size))
         self.scan = NativeScan(image.code, manifest.entry, self.spec.vocab_size, self._seen)
         self._close = weakref.finalize(self, self._pool.close)
-        self.interrupt, self.clear_interrupt = self._pool.interrupt, self._pool.clear_interrupt
+        self.interrupt_word = self._pool.interrupt_word
         self._args = StepArgs(
             persistent=address_of(image.weights),
             arena=address_of(self._arena),

@@ -35,6 +35,7 @@ class NullExecutor(InterpretedRuns):
     """An Executor (see runtime.executor) that computes nothing."""
 
     def __init__(self, image: Image, kv_memory: memoryview, num_threads: int = 1) -> None:
+        super().__init__()
         manifest = image.manifest
         self._spec = manifest.spec
         self._max_tokens = manifest.max_tokens
@@ -58,7 +59,7 @@ class NullExecutor(InterpretedRuns):
 
     def run(self, batch: Batch) -> list[Float32View] | None:
         """R rows of logits [V] in [-8, 8); None if interrupted."""
-        if self.is_interrupted:
+        if self.interrupt_word[0]:
             return None
         tables = in_arrays(batch).page_tables
         for row, position, token_id in zip(batch.sequence, batch.positions, batch.token_ids, strict=True):

@@ -255,6 +255,7 @@ class ReferenceExecutor(InterpretedRuns):
     """What executes an instruction."""
 
     def __init__(self, image: Image, kv_memory: memoryview, num_threads: int = 1) -> None:
+        super().__init__()
         self._manifest = image.manifest
         self._programs = (image.program, image.fast)
         self._memory = {
@@ -287,7 +288,7 @@ class ReferenceExecutor(InterpretedRuns):
         program = self._programs[batch.is_fast]
         assert program is not None, "the image has no program for the fast class"
         for instruction in program:
-            if self.is_interrupted:
+            if self.interrupt_word[0]:
                 return None
             if instruction.row.name == "HALT":
                 break

@@ -10,7 +10,6 @@ import mmap
 import os
 import threading
 from contextlib import suppress
-from functools import partial
 
 from unsay.isa.abi import PoolState, StepArgs
 from unsay.runtime.buffers import address_of, anonymous
@@ -23,8 +22,7 @@ _VOID_POOL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class WorkerPool:
     """`num_threads` threads for steps, of which the caller of `run` is one. Not re-entrant.
 
-    interrupt: make the run in progress, or else the next one, stop between two tiles. clear_interrupt: forget that.
-    They are one C call each, for who interrupts runs cold (session.run.Runner.interrupt).
+    interrupt_word: as runtime.executor.Executor's.
     A forked child has no workers of its parent: the pool starts new ones at the child's first step.
     """
 
@@ -36,10 +34,9 @@ class WorkerPool:
         self._worker = _VOID_POOL_INDEX(base + entry["worker"])
         self._run = _INT_POOL_ARGS(base + entry["run"])
         self._close = _VOID_POOL(base + entry["close"])
-        self._state = PoolState.from_buffer(anonymous(mmap.PAGESIZE))
-        self._state_address = ctypes.addressof(self._state)
-        self.interrupt = partial(setattr, self._state, "interrupt", 1)
-        self.clear_interrupt = partial(setattr, self._state, "interrupt", 0)
+        self._state = anonymous(mmap.PAGESIZE)
+        self._state_address = address_of(self._state)
+        self.interrupt_word = self._state[PoolState.interrupt.offset :][:4].cast("i")
         self._threads: list[threading.Thread] = []
         self._start()
 

@@ -2,7 +2,8 @@
 
     stream      a generator of one Run: begin, next_event until there is none, end
     settle      every verb begins with it: what the run made ahead of its reader is dropped, and it goes on from there
-    interrupt   the run is over, in the middle of a token if need be
+    interrupt   the run is stopped, in the middle of a token if need be
+    look        whoever wants to know anything of the session ends a run that was stopped first
 
 One thread runs the generator. It may call verbs between two events; others are refused, until they interrupt it.
 """
@@ -13,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from threading import get_ident
-from types import FrameType
 
 from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
@@ -21,7 +21,6 @@ from unsay.engine.request import Request
 from unsay.errors import SessionBusyError
 from unsay.forked import begins_anew, free
 from unsay.session.correction import Corrections
-from unsay.session.handler import came_into_us
 from unsay.session.lock import HoldingLock
 from unsay.session.replay import Verb
 from unsay.session.text import answer_text
@@ -33,11 +32,11 @@ from unsay.session.tokenizer import Tokenizer
 class Run:
     """One call of `stream`: whose it is, what it may still make, and the request that makes it.
 
-    text: the answer as far as it was streamed. must_stop: a signal handler has stopped it that could wait for no lock;
-    whoever comes next, its loop or a verb, ends it.
+    text: the answer as far as it was streamed. is_stopped: set by `interrupt`, which takes no lock; whoever has the
+    session's lock next, the loop or a verb, ends the run.
     """
 
-    __slots__ = ("must_stop", "num_left", "params", "stream", "text", "thread")
+    __slots__ = ("is_stopped", "num_left", "params", "stream", "text", "thread")
 
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
@@ -45,34 +44,23 @@ class Run:
         self.thread = get_ident()
         self.stream: TextStream | None = None
         self.text = ""
-        self.must_stop = False
+        self.is_stopped = False
 
 
 class Runner:
     """The run of one session, if there is one.
 
-    lock: the session's. It is held where a verb asks (streamed, settle, check_free, reopen), and taken by the others.
+    lock: the session's. It is held where a verb asks (streamed, look, settle, reopen), and taken by the
+    others but `interrupt` and `finish`, which a signal handler may ask for.
     Around each token it is taken plain: there it holds nothing back (session/lock.py).
-    door: held by who interrupts, before the lock (as Scheduler.door).
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_corrections",
-        "_door",
-        "_engine",
-        "_plain",
-        "_run",
-        "_timeline",
-        "_tokenizer",
-        "lock",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "_corrections", "_engine", "_plain", "_run", "_timeline", "_tokenizer", "lock")
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, timeline: Timeline, corrections: Corrections) -> None:
         holding = HoldingLock() if timeline.is_logged else None
         self._plain = threading.RLock() if holding is None else holding.plain
         self.lock: AbstractContextManager[object] = holding or self._plain
-        self._door = threading.RLock()
         self._engine = engine
         self._tokenizer = tokenizer
         self._timeline = timeline
@@ -82,14 +70,20 @@ class Runner:
 
     def begin_anew(self) -> None:
         """In a forked child: what another thread streamed has stopped."""
-        free(self._plain, self._door)
+        free(self._plain)
         run = self._run
         if run is not None and run.thread != get_ident():
-            run.must_stop = True
+            run.is_stopped = True
             if run.stream is not None:
                 run.stream.request.is_withdrawn = True
 
     # What the verbs ask
+
+    @property
+    def finish(self) -> str | None:
+        """Why the answer ended, None while it may go on."""
+        run, finish = self._run, self._timeline.place.finish
+        return "interrupt" if finish is None and run is not None and run.is_stopped else finish
 
     @property
     def streamed(self) -> str | None:
@@ -97,23 +91,28 @@ class Runner:
         run = self._run
         return None if run is None or run.stream is None else run.text
 
+    def look(self) -> Timeline:
+        """Where the session stands, a run that was stopped being over."""
+        run = self._run
+        if run is not None and run.is_stopped:
+            self._finish(run)
+        return self._timeline
+
     def settle(self) -> Timeline:
-        """Refuse other threads and closed sessions, and drop what runs ahead."""
+        """Where a verb begins: what runs ahead is dropped.
+
+        Raises SessionBusyError if another thread generates, RequestError if the session is closed.
+        """
         run, timeline = self._run, self._timeline
         if run is not None:
-            self.check_free()
-            self._withdraw(run)
+            if run.is_stopped:
+                self._finish(run)
+            elif run.thread != get_ident():
+                raise SessionBusyError("another thread is generating on this session: call interrupt() first")
+            else:
+                self._withdraw(run)
         timeline.settle()
         return timeline
-
-    def check_free(self) -> None:
-        """SessionBusyError if another thread generates, RequestError if the session is closed."""
-        run = self._run
-        if run is not None and run.thread != get_ident():
-            if not run.must_stop:
-                raise SessionBusyError("another thread is generating on this session: call interrupt() first")
-            self._finish(run)
-        self._timeline.check_open()
 
     def reopen(self) -> None:
         """An answer that ended may go on: a token that said its end is taken out."""
@@ -149,21 +148,13 @@ class Runner:
 
     def _next_event(self, run: Run) -> TokenEvent | None:
         """The next event of a run; None when it is over, here or by somebody else."""
-        event = None if run.must_stop else self._take_event(run)
-        if run.must_stop:
-            self._stop(run)
-        return event
-
-    def _take_event(self, run: Run) -> TokenEvent | None:
         with self._plain:
-            if self._run is not run or self._timeline.place.finish is not None or run.num_left == 0:
+            if run.is_stopped or self._run is not run or self._timeline.place.finish is not None or not run.num_left:
                 return None
             stream = run.stream = run.stream or self._start_stream(run)
-        with self._door:
-            pass
-        event = None if run.must_stop else stream.next()
+        event = None if run.is_stopped else stream.next()
         with self._plain:
-            if event is None or self._run is not run or run.stream is not stream:
+            if event is None or run.is_stopped or self._run is not run or run.stream is not stream:
                 return None
             self._deliver(run, event)
             self._corrections.first_token(stream.request.num_computed)
@@ -195,41 +186,26 @@ class Runner:
             if self._run is run:
                 self._withdraw(run)
                 self._timeline.drop_ahead()
-                if run.must_stop:
+                if run.is_stopped:
                     self._finish(run)
                 self._run = None
                 self._timeline.log_answer()
 
     # Its stop
 
-    def interrupt(self, caller: FrameType) -> bool:
-        """Stop what streams, inside the token; from any thread. False if nothing did.
+    def interrupt(self) -> bool:
+        """From here on nothing is computed for the run and nothing of it delivered; False if there is none.
 
-        caller: the frame that asks. If it is a signal handler's that came into the library, what its thread holds
-        cannot be waited for: the stop is noted, and done by who comes next.
+        What a step leaves of the caches makes every call cost 5 us here, and what a lock guards is not needed to stop:
+        `look` does the rest (docs/decisions/012). So it may be called anywhere.
         """
         run = self._run
-        if run is None:
+        if run is None or run.is_stopped:
             return False
-        if not came_into_us(caller):
-            return self._stop(run)
-        run.must_stop = True
+        run.is_stopped = True
         stream = run.stream
         if stream is not None:
-            self._engine.give_up(stream.request)
-        return True
-
-    def stop(self) -> None:
-        """As `interrupt`, for a verb."""
-        if self._run is not None:
-            self._stop(self._run)
-
-    def _stop(self, run: Run) -> bool:
-        """A step evicts the interpreter from the caches: a call costs 5 to 10 us here, so there are few."""
-        with self._door, self.lock:
-            if self._run is not run:
-                return False
-            self._finish(run)
+            self._engine.stop(stream.request)
         return True
 
     def _finish(self, run: Run) -> None:

@@ -18,6 +18,7 @@ from unsay.engine.engine import Engine
 from unsay.engine.params import changed, validate
 from unsay.errors import ContextFullError, RequestError
 from unsay.session.correction import Correction, Corrections
+from unsay.session.handler import came_into_us
 from unsay.session.history import Entry, History, Node, Place
 from unsay.session.replay import Verb
 from unsay.session.run import Runner
@@ -52,28 +53,29 @@ class Session:
     @property
     def finish(self) -> str | None:
         """Why the answer ended, None while it may go on."""
-        return self._place.finish
+        return self._runner.finish
 
     @property
     def token_ids(self) -> list[int]:
         """Every token of the context."""
         with self._lock:
-            return self._timeline.token_ids
+            return self._runner.look().token_ids
 
     @property
     def answer_ids(self) -> list[int]:
         """The tokens of the answer; one that ended it is among them."""
         with self._lock:
-            return self._timeline.answer_ids
+            return self._runner.look().answer_ids
 
     @property
     def answer(self) -> str:
         """The answer as shown: whole characters, up to a stop string. While it streams, what was streamed."""
         with self._lock:
-            streamed = self._runner.streamed
+            timeline, streamed = self._runner.look(), self._runner.streamed
             if streamed is not None:
                 return streamed
-            return answer_text(self._tokenizer, self.answer_ids, self._place.stop, is_final=self.finish is not None)
+            place = timeline.place
+            return answer_text(self._tokenizer, timeline.answer_ids, place.stop, is_final=place.finish is not None)
 
     @property
     def correction(self) -> Correction | None:
@@ -154,7 +156,7 @@ class Session:
         merged = changed(self.params, params if max_tokens is None else {**params, "max_tokens": max_tokens})
         validate(merged, self._tokenizer.vocab_size)
         with self._lock:
-            self._runner.check_free()
+            self._runner.settle()
             self._check_not_empty()
             self._check_room(1, "the answer")
         return self._runner.stream(merged)
@@ -168,10 +170,15 @@ class Session:
     def interrupt(self) -> bool:
         """Stop what streams, inside the token; from any thread. False if nothing did.
 
-        When it returns the session is free; the interrupted loop ends. A signal handler may call it, and no other verb,
-        wherever it comes (docs/decisions/015).
+        When it returns the session is free; the interrupted loop ends. With a log the stop is on the disk then, unless
+        a signal handler came into the library: it may call this, and no other verb, wherever it comes
+        (docs/decisions/015).
         """
-        return self._runner.interrupt(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        is_stopped = self._runner.interrupt()
+        if is_stopped and self._timeline.is_logged and not came_into_us(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            with self._lock:
+                self._runner.look()
+        return is_stopped
 
     # Taking back
 
@@ -229,8 +236,9 @@ class Session:
     def history(self) -> list[Entry]:
         """Everything that happened, also what was undone."""
         with self._lock:
-            self._timeline.enter_sampled()
-            return self._timeline.entries(self._tokenizer)
+            timeline = self._runner.look()
+            timeline.enter_sampled()
+            return timeline.entries(self._tokenizer)
 
     def diff(self, a: int | None = None, b: int | None = None) -> Diff:
         """What entry b has that entry a has not; by default the current entry and the one before it."""
@@ -257,9 +265,9 @@ class Session:
 
     def close(self) -> None:
         """Stop, and give everything back; idempotent."""
-        self._runner.stop()
+        self._runner.interrupt()
         with self._lock:
-            self._timeline.release()
+            self._runner.look().release()
 
     def __enter__(self) -> Session:
         return self

@@ -14,6 +14,8 @@ from unsay.session.tokenizer import Tokenizer
 class TextStream:
     """One request, from its submission, with the first event, to its end. Close it, or iterate it to the end."""
 
+    __slots__ = ("_engine", "_is_submitted", "_text", "request")
+
     def __init__(self, engine: Engine, tokenizer: Tokenizer, request: Request) -> None:
         self.request = request
         self._engine = engine

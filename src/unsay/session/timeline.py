@@ -29,7 +29,7 @@ class Timeline:
     known; guesses for what comes instead.
     """
 
-    __slots__ = ("_context", "_ids", "_is_fast", "_is_open", "_journal", "dropped", "history", "place")
+    __slots__ = ("_context", "_ids", "_is_fast", "_is_open", "_journal", "dropped", "history", "is_logged", "place")
 
     def __init__(
         self, context: Context, place: Place, history: History, journal: Journal | None, is_fast: bool
@@ -37,6 +37,7 @@ class Timeline:
         self.place = place
         self.history = history
         self.dropped: list[int] = []
+        self.is_logged = journal is not None
         self._journal = journal
         self._is_fast = is_fast
         self._context: Context | None = context
@@ -138,11 +139,6 @@ class Timeline:
         """Whether a page of tokens is not in the log yet."""
         return self._journal is not None and self._journal.is_behind(self.place)
 
-    @property
-    def is_logged(self) -> bool:
-        """Whether there is a log."""
-        return self._journal is not None
-
     def drop_ahead(self) -> None:
         """The context ends at what was delivered."""
         context, length = self._context, self.place.length
@@ -172,12 +168,10 @@ class Timeline:
         self._set_finish(None)
 
     def interrupt(self) -> None:
-        """The answer was stopped; one that had ended keeps its reason. Who waits for a stop waits for this too."""
-        place = self.place
-        if place.finish is None:
-            self.place = tuple.__new__(Place, (*place[:3], "interrupt", ()))
-        if self._journal is not None:
-            self.log_answer(Verb.INTERRUPT)
+        """The answer was stopped; one that had ended keeps its reason."""
+        if self.place.finish is None:
+            self._set_finish("interrupt")
+        self.log_answer(Verb.INTERRUPT)
 
     def go_to(self, path: list[Node], verb: Verb, number: int) -> None:
         """Leave the context for that of the last entry of a path."""
@@ -190,12 +184,14 @@ class Timeline:
 
     def enter_sampled(self) -> None:
         """Enter what was delivered since the last entry."""
-        at = self.history.current.place
-        if self.place.length != at.length:
-            self.log_answer()
-            self.history.add(Verb.ANSWER, self.place)
-            if self._journal is not None:
-                self._journal.entered(self.history.current.number)
+        place, journal = self.place, self._journal
+        if place.length == self.history.current.place.length:
+            return
+        if journal is not None:
+            journal.answer(self.ids, place)
+        self.history.add(Verb.ANSWER, place)
+        if journal is not None:
+            journal.entered(self.history.current.number)
 
     def log_answer(self, verb: Verb = Verb.ANSWER) -> None:
         """Bring the log up to the place."""

@@ -210,7 +210,7 @@ def run_native(
     )  # fmt: skip
     pool = WorkerPool(code, entry, num_threads)
     if is_interrupted:
-        pool.interrupt()
+        pool.interrupt_word[0] = 1
     finished = pool.run(args)
     pool.close()
     return Memory(arena[: len(step.arena)], pages) if finished else None
