@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -11,7 +12,7 @@ import pytest
 from tests.models import fresh_run
 from unsay import Model, SamplingParams
 from unsay.core import Batch
-from unsay.engine.request import Request
+from unsay.engine.request import MAX_UNDELIVERED, Request
 from unsay.errors import RequestError
 from unsay.vm.context import Context
 
@@ -230,6 +231,60 @@ def test_an_endless_reader_lets_who_computes_go_first(model: Model, monkeypatch:
     monkeypatch.setattr(engine, "_compute_chunk", computing)
     in_threads(read, compute)
     assert len(late) <= len(turns), "steps began while a thread waited to compute, beside the one it found running"
+
+
+def test_a_stream_gets_a_token_between_two_chunks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads it meanwhile: who computes makes its steps, until as many tokens wait as may."""
+    engine, waiting, compute_chunk = model.engine, list[int](), model.engine._compute_chunk
+
+    def computing(*arguments):
+        waiting.append(sum(len(request.events) for request in engine.scheduler.requests))
+        return compute_chunk(*arguments)
+
+    monkeypatch.setattr(engine, "_compute_chunk", computing)
+    stream = model.generate(prompt(1), PARAMS)
+    answer = [next(stream).token_id]
+    rows = model.logits(prompt(2, 400))
+    assert len(waiting) > 4 and waiting == [min(number, MAX_UNDELIVERED) for number in range(len(waiting))]
+    waiting.clear()
+    for number in range(3):
+        answer.append(next(stream).token_id)
+        model.logits(prompt(number))
+    assert waiting == [MAX_UNDELIVERED] * 3, "between two calls, too"
+    answer += [event.token_id for event in stream]
+    assert answer == fresh_run(model, prompt(1), 12, PARAMS)
+    assert np.array_equal(rows, model.logits(prompt(2, 400)))
+
+
+def test_chunks_and_steps_take_turns_among_threads(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, order, num_computing = model.engine, list[str](), 3
+    next_batch, compute_chunk = engine.scheduler.next_batch, engine._compute_chunk
+    is_over = threading.Semaphore(0)
+
+    def noted(what: str, call):
+        def noting(*arguments):
+            order.append(what)
+            return call(*arguments)
+
+        return noting
+
+    def compute() -> None:
+        try:
+            for number in range(5):
+                model.logits(prompt(number, 200))
+        finally:
+            is_over.release()
+
+    def read() -> None:
+        for _ in range(num_computing):
+            while not is_over.acquire(blocking=False):
+                generate(model, prompt(1))
+
+    monkeypatch.setattr(engine.scheduler, "next_batch", noted("step", next_batch))
+    monkeypatch.setattr(engine, "_compute_chunk", noted("chunk", compute_chunk))
+    in_threads(read, *[compute] * num_computing)
+    assert order.count("chunk") >= 15
+    assert ("chunk", "chunk") not in itertools.pairwise(order)
 
 
 def test_a_cached_prefix_is_taken_over_and_changes_nothing(model: Model) -> None:

@@ -43,6 +43,8 @@ class Engine:
         self._stepper: int | None = None
         self._computing: set[int] = set()
         """Threads that wait for a turn of their own: whoever would step once more lets them go first."""
+        self._is_step_due = False
+        """Whether a chunk of such a thread was computed since the last step: they take turns."""
         self._is_closed = False
         begins_anew(self)
 
@@ -106,6 +108,7 @@ class Engine:
                     if self._stepper is None and not self._computing:
                         self._check_open()
                         self._stepper = threading.get_ident()
+                        self._is_step_due = False
                     else:
                         sleeper = self._changed.listen()
                 if sleeper is None:
@@ -147,7 +150,8 @@ class Engine:
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens, in NumPy.
 
-        The right to step is let go between two chunks, and nobody is waited for to take it. Raises OutOfPagesError.
+        Between two chunks, of one call or of several, those who stream have a step: here, if no reader makes it.
+        Raises OutOfPagesError.
         """
         import numpy as np
 
@@ -155,7 +159,11 @@ class Engine:
         try:
             while context.pending:
                 self._take_turn()
-                chunks.append(self._compute_chunk(context, num_rows))
+                if self._is_step_due:
+                    self.step()
+                else:
+                    chunks.append(self._compute_chunk(context, num_rows))
+                self._is_step_due = not self._is_step_due
                 self._let_go()
         except BaseException:
             self._let_go()
