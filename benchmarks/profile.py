@@ -4,9 +4,9 @@ Run: python -m benchmarks.profile [--model M] [--threads N] [--tokens 1,8,512] [
 
 The step is the one that is compiled, with a clock read (rdtsc) before and after each kernel, so the parts add up to the
 whole; between two kernels is a barrier, or nothing. `limit` is the share of a kernel's time that reading its bytes
-alone would take, at the bandwidth that as many threads sum a buffer of the model's size with (NumPy), measured in the
-same run; kernels that ask for memory ahead of its use can be above 1. Up to 8 tokens are of as many sequences, each at
-the end of a context of C tokens; more are a prompt.
+alone would take, at the bandwidth that as many threads only read the model's weights with (benchmarks/reading.py), the
+median of as many tries between the steps. Up to 8 tokens are of as many sequences, each at the end of a context of C
+tokens; more are a prompt.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.reading import Reader
 from benchmarks.report import Report, parser
 from unsay import hub
-from unsay.benchmark.hardware import read_bandwidth
 from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import ENTRIES, step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
@@ -142,18 +142,21 @@ def make_batch(spec: ModelSpec, num_tokens: int, context: int) -> Batch:
     return in_views(ArrayBatch(ids, positions, sequence, tables, rows))
 
 
-def profile(stamped: Stamped, batch: Batch, repeats: int, bandwidth: float) -> list[Kind]:
-    """Medians over steps, kernels of one kind added up; the last row is the step."""
+def profile(stamped: Stamped, batch: Batch, repeats: int, reader: Reader) -> tuple[float, list[Kind]]:
+    """The bandwidth of the reader, and medians over steps, kernels of one kind added up; the last row is the step."""
     executor = stamped.executor(np.asarray(batch.page_tables).size)
     cycles = 0.0
     samples: list[NDArray[np.int64]] = []
+    bandwidths: list[float] = []
     for _ in range(repeats):
+        bandwidths.append(reader.bandwidth())
         started = perf_counter()
         executor.run(batch)
         times = stamped.times()
         cycles += float(times[0].sum()) / (perf_counter() - started)
         samples.append(times)
     executor.close()
+    bandwidth = float(np.median(bandwidths))
     us = np.median(np.array(samples), axis=0) / (cycles / repeats / 1e6)
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(stamped.names):
@@ -162,7 +165,7 @@ def profile(stamped: Stamped, batch: Batch, repeats: int, bandwidth: float) -> l
     num_tokens = {head: len(batch.logit_rows)}
     kinds = [_kind(name, us[:, places], num_tokens.get(places[0], len(batch.token_ids)), bandwidth)
              for name, places in groups.items()]  # fmt: skip
-    return [*kinds, _whole(kinds, bandwidth)]
+    return bandwidth, [*kinds, _whole(kinds, bandwidth)]
 
 
 def _kind(name: str, us: NDArray[np.float64], num_tokens: int, bandwidth: float) -> Kind:
@@ -194,11 +197,10 @@ def main() -> None:
     args: argparse.Namespace = made.parse_args()
     report = Report(args)
     image = load_image(compile_model(Path(hub.resolve(args.model)), target=default_target(), kv=args.kv))
-    stamped = Stamped(image, args.threads)
+    stamped, reader = Stamped(image, args.threads), Reader(image.weights, args.threads)
     for num_tokens in map(int, args.tokens.split(",")):
-        bandwidth = read_bandwidth(args.threads, image.manifest.weights_bytes)
         batch = make_batch(image.manifest.spec, num_tokens, args.context)
-        kinds = profile(stamped, batch, args.repeats if num_tokens < 64 else 5, bandwidth)
+        bandwidth, kinds = profile(stamped, batch, args.repeats if num_tokens < 64 else 5, reader)
         report.add(f"T={num_tokens}", read_bandwidth=bandwidth)
         for kind in sorted(kinds, key=lambda kind: -kind.us):
             report.add(f"T={num_tokens}", kind)
