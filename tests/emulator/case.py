@@ -17,7 +17,7 @@ from unsay.compiler.compile import compile_model
 from unsay.compiler.limits import LIMITS
 from unsay.core import PAGE_TOKENS, Batch
 from unsay.image import ModelSpec
-from unsay.isa.abi import SYNC_BYTES
+from unsay.isa.abi import sync_bytes
 from unsay.isa.classes import EXACT, FAST
 from unsay.isa.formats import padded_rows
 from unsay.isa.scan import RowDraw, RowSeen, seen_bytes
@@ -85,7 +85,7 @@ def make_case(model: Path, *, decode: bool = False, kv: str = "auto", prefill: s
         "page_tables": batch.page_tables,
         "logit_rows": batch.logit_rows,
         "interrupt": np.zeros(16, np.int32),
-        "sync": np.zeros(SYNC_BYTES, np.uint8),
+        "sync": np.zeros(sync_bytes(LIMITS.max_threads), np.uint8),
         "draws": np.frombuffer(b"".join(map(bytes, asked)), np.uint8),
         "seen": np.zeros((len(logits), seen_bytes(spec.vocab_size)), np.uint8),
     }

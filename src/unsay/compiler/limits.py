@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unsay.isa.abi import MOST_THREADS
-
 
 class Limits(NamedTuple):
     """Most tokens (T), logit rows (R) and threads of a step; scratch memory and barriers are sized for them."""
@@ -15,4 +13,4 @@ class Limits(NamedTuple):
     max_threads: int
 
 
-LIMITS = Limits(max_tokens=512, max_rows=64, max_threads=MOST_THREADS)
+LIMITS = Limits(max_tokens=512, max_rows=64, max_threads=64)

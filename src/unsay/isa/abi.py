@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
-MOST_THREADS = 64
-"""Of a step."""
 
-SYNC_BYTES = 192 + 64 * MOST_THREADS
-"""Where the threads of a step meet (compiler/codegen/kernels/sync.py): three cache lines, and one for each."""
+def sync_bytes(num_threads: int) -> int:
+    """Of where the threads of a step meet (compiler/codegen/kernels/sync.py): three cache lines, and one for each."""
+    return 192 + 64 * num_threads
 
 
 class StepArgs(ctypes.Structure):
@@ -17,8 +16,8 @@ class StepArgs(ctypes.Structure):
     Returns 0 when the step ran to its end, 1 when the interrupt word was seen (nothing is committed then).
     token_ids, positions, sequence: i32 [T]; page_tables: i32 [B][page_stride]; logit_rows: i32 [R];
     is_fast: whether the tokens are of the fast class; an image that has no step for it does not look.
-    logits: f32 [R][padded V]; interrupt: i32, non-zero stops the step; sync: SYNC_BYTES zeroed, of
-    the step's own.
+    logits: f32 [R][padded V]; interrupt: i32, non-zero stops the step;
+    sync: sync_bytes(num_threads) zeroed bytes of the step's own.
     draws: isa.scan.RowDraw [num_seen]; seen: [num_seen][isa.scan.seen_bytes(V)], written for the first num_seen rows.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from unsay.core import Batch, Float32View, Lane
 from unsay.errors import RequestError
 from unsay.image import ModelSpec
-from unsay.isa.abi import SYNC_BYTES, StepArgs
+from unsay.isa.abi import StepArgs, sync_bytes
 from unsay.isa.formats import padded_rows
 from unsay.isa.scan import RowDraw, seen_bytes
 from unsay.isa.targets import is_cpu_target
@@ -22,7 +22,6 @@ from unsay.runtime.scan import draw_of
 from unsay.runtime.threads import WorkerPool
 
 MAX_ROWS = 64
-_NO_SYNC = bytes(SYNC_BYTES)
 _ROW_DRAW = struct.Struct("<fIII").pack_into
 """isa.scan.RowDraw."""
 
@@ -46,7 +45,8 @@ class NativeExecutor:
         self._rows = [logits[n * row_bytes :][:used_bytes].cast("f") for n in range(MAX_ROWS)]
         self._inputs = [anonymous(4 * max(self.max_tokens, MAX_ROWS)).cast("i") for _ in range(4)]
         self._tables = anonymous(0)
-        self._sync = anonymous(SYNC_BYTES)
+        self._unmet = bytes(sync_bytes(num_threads))
+        self._sync = anonymous(len(self._unmet))
         self._pool = WorkerPool(image.code, manifest.entry, num_threads)
         self._draws = anonymous(MAX_ROWS * ctypes.sizeof(RowDraw))
         self._seen = anonymous(MAX_ROWS * seen_bytes(self.spec.vocab_size))
@@ -87,7 +87,7 @@ class NativeExecutor:
         """The R rows of logits [V], valid until the next run; None if it was interrupted."""
         num_tokens, num_rows = len(batch.token_ids), len(batch.logit_rows)
         assert 0 < num_tokens <= self.max_tokens and num_rows <= self.max_rows, (num_tokens, num_rows)
-        self._sync[: len(_NO_SYNC)] = _NO_SYNC
+        self._sync[: len(self._unmet)] = self._unmet
         self._put(batch)
         self._ask(batch.lanes)
         if not self._pool.run(self._args):

@@ -18,7 +18,7 @@ from unsay.compiler.codegen.scratch import step_scratch
 from unsay.compiler.codegen.translate import compile_module
 from unsay.core import Batch
 from unsay.image import ModelSpec
-from unsay.isa.abi import SYNC_BYTES, StepArgs
+from unsay.isa.abi import StepArgs, sync_bytes
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType, activation_bytes, group_block_bytes, weight_bytes
 from unsay.isa.opcodes import Region
 from unsay.isa.program import Instruction, Program, make
@@ -199,7 +199,7 @@ def run_native(
     arena = np.zeros(len(step.arena) + step_scratch(step.spec, CAPACITY, MAX_THREADS).num_bytes, np.uint8)
     arena[: len(step.arena)] = np.frombuffer(step.arena, np.uint8)
     weights, pages = _aligned(step.weights), pages.copy()
-    sync = _aligned(bytes(SYNC_BYTES))
+    sync = _aligned(bytes(sync_bytes(num_threads)))
     args = StepArgs(
         persistent=weights.ctypes.data, arena=arena.ctypes.data, kv_pool=pages.ctypes.data,
         token_ids=batch.token_ids.ctypes.data, positions=batch.positions.ctypes.data,
