@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
     @property
     def has_tiles(self) -> bool:
-        """Whether products of whole rows of int8 are made on AMX tiles."""
+        """Whether products of whole rows of int8, and attention over int8 pages, are made on AMX tiles."""
         return "+amx-int8" in self.llvm_features
 
 

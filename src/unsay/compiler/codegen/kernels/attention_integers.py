@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from unsay.compiler.codegen.builder import F32, F32X16, I32, I32X16, Value, vector
+from unsay.compiler.codegen.builder import F32, F32X16, I32, I32X16, Slot, Value, vector
 from unsay.compiler.codegen.kernels.attention_products import Products
 from unsay.compiler.codegen.kernels.attention_run import PART_TOKENS, Part, Query
 from unsay.compiler.codegen.kernels.long_dot import MOST, LongDot
@@ -39,8 +39,10 @@ class IntegerProducts(Products):
     def begin(self, query: Query) -> None:
         """q of each head as multipliers."""
         with self.f.loop("head", 0, self.part.shape.group) as head:
-            q, row = self.part.q(query, head), self.part.row(query, head)
-            self._multipliers(row, self.dim, q, self._q_places(row))
+            q, row, peaks = self.part.q(query, head), self.part.row(query, head), self.f.slot(F32X16, 0.0)
+            with self.f.loop("dim", 0, self.dim, LANES) as dim:
+                self._note(peaks, self.f.load(F32X16, q.at(dim * 4), align=4))
+            self._multipliers(row, self.dim, q, largest(self.f, peaks.get()), self._q_places(row))
 
     def score(self, query: Query, block: Value) -> None:
         """s[t] = f32(q . k) * (ks[t] * (qs * scale))."""
@@ -56,13 +58,15 @@ class IntegerProducts(Products):
         """w[t] = e[t] * vs[t] as multipliers."""
         f, part, pages = self.f, self.part, self._weighed_pages(query)
         with f.loop("head", 0, part.shape.group) as head:
-            weights, row = part.score(query, head), part.row(query, head)
+            weights, row, peaks = part.score(query, head), part.row(query, head), f.slot(F32X16, 0.0)
             with f.loop("page", 0, pages) as page:
                 address = weights.at(page * (PAGE_TOKENS * 4))
                 e, zero = f.load(F32X16, address, align=64), f.constant(F32X16, 0.0)
-                scales = self._row_scales(part.page(page), "values", 0, LANES)
-                f.store(f.select(e.compare("ole", 0.0), zero, e * scales), address, align=64)
-            self._multipliers(row, pages * PAGE_TOKENS, weights, self._weight_places(row))
+                weight = f.select(e.compare("ole", 0.0), zero, e * self._value_scales(page))
+                self._note(peaks, weight)
+                f.store(weight, address, align=64)
+            peak = largest(f, peaks.get())
+            self._multipliers(row, pages * PAGE_TOKENS, weights, peak, self._weight_places(row))
         self._clear(query)
 
     def add_values(self, query: Query, block: Value) -> None:
@@ -89,12 +93,14 @@ class IntegerProducts(Products):
         """Address of the scale of q of a row, later of its weights."""
         return self._scales.at(row * 4)
 
-    def _multipliers(self, row: Value, count: Value | int, source: Value, places: Places) -> None:
-        """x f32 [count] at `source` as multipliers, to `places`, which may be the same; and their scale."""
-        f, peaks = self.f, self.f.slot(F32X16, 0.0)
-        with f.loop("place", 0, count, LANES) as place:
-            peaks.set(maximum(f, peaks.get(), f.unary("fabs", f.load(F32X16, source.at(place * 4), align=4))))
-        peak = largest(f, peaks.get())
+    def _note(self, peaks: Slot, x: Value) -> None:
+        """The largest magnitudes so far."""
+        peaks.set(maximum(self.f, peaks.get(), self.f.unary("fabs", x)))
+
+    def _multipliers(self, row: Value, count: Value | int, source: Value, peak: Value, places: Places) -> None:
+        """x f32 [count] at `source`, of magnitudes up to `peak`, as multipliers to `places`, which may be the same; and
+        their scale."""
+        f = self.f
         small, zero = peak.compare("olt", 2.0**-100), f.constant(F32, 0.0)
         f.store(f.select(small, zero, peak / MOST), self._scale(row), align=4)
         inverse = f.select(small, zero, f.constant(F32, MOST) / peak).splat(LANES)
@@ -113,6 +119,9 @@ class IntegerProducts(Products):
 
     def _weighed_pages(self, query: Query) -> Value:
         return query.pages
+
+    def _value_scales(self, page: Value) -> Value:
+        return self._row_scales(self.part.page(page), "values", 0, LANES)
 
     def _clear(self, query: Query) -> None:
         """o = 0."""

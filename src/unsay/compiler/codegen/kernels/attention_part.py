@@ -6,7 +6,8 @@ Query tokens of one sequence go through a part together, two pages at a time:
     softmax     for each token and head: weights, m and l
     values      of two pages, unpacked, for each token that sees them                           attention_products.py
 
-so that a page is fetched and converted once for all of them.
+so that a page is fetched and converted once for all of them. Many rows over int8 pages are multiplied on AMX tiles
+where there are some, all of a run and of a part together (attention_tiles.py).
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ from unsay.compiler.codegen.kernels.tile_registers import TILE_BYTES, TILE_ROWS,
 from unsay.compiler.codegen.kernels.vector import LANES, splat_load
 from unsay.core import PAGE_TOKENS
 
-FEWEST_ROWS = 8
-"""Rows of a run from which on tiles take less time than vectors."""
+FEWEST_ROWS = 6
+"""Rows of a run that go on tiles. By count of instructions one row pays over a whole part, two over a page; but a
+step of so few waits for memory, and only vectors ask for it ahead (docs/decisions/014-tiles.md)."""
 
 _KEYS = 64
 """Keys whose values are multiplied at a time."""
@@ -49,6 +50,7 @@ class TileProducts(IntegerProducts):
         super().__init__(part)
         f, self._room = self.f, part.shape.run_tokens * part.shape.group
         self._keys_seen = f.buffer(self._room * 4)
+        self._scales_of_values = f.buffer(PART_TOKENS * 4)
         self._low_weights = f.buffer(self._room * PART_TOKENS)
         self._panel = f.buffer(PART_TOKENS * self.dim)
         self._sums = f.buffer(2 * self._room * self.dim * 4)
@@ -73,6 +75,9 @@ class TileProducts(IntegerProducts):
     def score_run(self, block: Value) -> None:
         """s[t] = f32(q . k) * (ks[t] * (qs * scale)) of all rows, -inf where a key is not seen."""
         f, columns = self.f, columns_of_tile(self.dim)
+        with f.loop("page", 0, self._pages) as page:
+            scales = super()._value_scales(page)
+            f.store(scales, self._scales_of_values.at(page * LINE_BYTES), align=64)
         configure(f, columns, self._tile_rows)
         products = f.buffer(4 * TILE_BYTES)
         with self._tiles() as first:
@@ -150,8 +155,9 @@ class TileProducts(IntegerProducts):
         f, page_bytes = self.f, PAGE_TOKENS * self.dim
         with f.loop("page", 0, self._pages) as page:
             source, target = self.values(page), self._panel.at(page * page_bytes)
-            with f.loop("line", 0, page_bytes, LINE_BYTES) as line:
-                f.store(f.load(I32X16, source.at(line), align=4), target.at(line), align=64)
+            with f.loop("line", 0, page_bytes, 4 * LINE_BYTES) as line:
+                for place in range(0, 4 * LINE_BYTES, LINE_BYTES):
+                    f.store(f.load(I32X16, source.at(line + place), align=4), target.at(line + place), align=64)
 
     def _add_dims(self, first: Value, dim: Value, together: int) -> None:
         """Of 16 or 32 dims."""
@@ -185,6 +191,9 @@ class TileProducts(IntegerProducts):
 
     def _weighed_pages(self, query: Query) -> Value:
         return self._pages
+
+    def _value_scales(self, page: Value) -> Value:
+        return self.f.load(F32X16, self._scales_of_values.at(page * LINE_BYTES), align=64)
 
     def _clear(self, query: Query) -> None:
         """Tiles begin at zero."""
