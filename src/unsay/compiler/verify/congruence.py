@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unsay.compiler.verify.obligation import Result, Status
-from unsay.compiler.verify.smt import TIMEOUT_MS, z3
+from unsay.compiler.verify.smt import limited, z3
 from unsay.compiler.verify.terms import Term, reachable
 
 Equality = tuple[Term, Term]
@@ -34,8 +34,7 @@ class Congruence:
 
     def decide(self, goals: Sequence[Equality], given: Sequence[Equality]) -> Result:
         """Whether all goals follow from the equalities given. Refuted means that they do not follow."""
-        solver = z3.SimpleSolver(self._context)
-        solver.set("timeout", TIMEOUT_MS)
+        solver = limited(z3.SimpleSolver(self._context))
         self._hand_over([term for equality in (*goals, *given) for term in equality])
         for left, right in given:
             solver.add(self._equal(left, right))

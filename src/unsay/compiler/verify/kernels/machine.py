@@ -41,8 +41,6 @@ from unsay.compiler.verify.kernels.values import (
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
 
-_TIMEOUT_MS = 5000
-
 
 class Machine:
     """Executes functions of one module in one world."""
@@ -130,7 +128,7 @@ class Machine:
         key = (claim.get_id(), *(term.get_id() for term in used))
         if key not in self._answers:
             ranges = [self._ranges[name] for name in sorted(names) if name in self._ranges]
-            self._answers[key] = decide(claim, *used, *ranges, timeout_ms=_TIMEOUT_MS), (claim, list(used))
+            self._answers[key] = decide(claim, *used, *ranges), (claim, list(used))
         return self._answers[key][0]
 
     def named_leaf(self, pointer: Pointer, kind: str) -> Term:
