@@ -196,8 +196,8 @@ class Runner:
     def interrupt(self) -> bool:
         """From here on nothing is computed for the run and nothing of it delivered; False if there is none.
 
-        What a step leaves of the caches makes every call cost 5 us here, and what a lock guards is not needed to stop:
-        `look` does the rest (docs/decisions/012). So it may be called anywhere.
+        It takes no lock, so a signal handler may call it anywhere, and makes few calls, since a step has pushed the
+        interpreter out of the caches. What a lock guards is left to `look` (docs/decisions/012).
         """
         run = self._run
         if run is None or run.is_stopped:
