@@ -6,7 +6,7 @@ The step is the one that is compiled, with a clock read (rdtsc) before and after
 whole; between two kernels is a barrier, or nothing. `limit` is the share of a kernel's time that reading its bytes
 alone would take, at the bandwidth that as many threads only read the model's weights with (benchmarks/reading.py), the
 median of as many tries between the steps. Up to 8 tokens are of as many sequences, each at the end of a context of C
-tokens; more are a prompt.
+tokens; more are of one, as a prompt or what is injected.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ def _executable(blob: bytes) -> mmap.mmap:
 
 
 def make_batch(spec: ModelSpec, num_tokens: int, context: int) -> Batch:
-    """Random ids: a prompt of one sequence, or a token for each of a few at the end of their contexts."""
+    """Random ids at the end of contexts: of one sequence, or a token for each of a few."""
     alone = num_tokens > _MOST_SEQUENCES
-    num_sequences, last = (1, num_tokens) if alone else (num_tokens, context + 1)
+    num_sequences, last = (1, context + num_tokens) if alone else (num_tokens, context + 1)
     num_pages = -(-last // PAGE_TOKENS)
     ids = np.random.default_rng(0).integers(0, spec.vocab_size, num_tokens, np.int32)
-    positions = np.arange(num_tokens, dtype=np.int32) if alone else np.full(num_tokens, context, np.int32)
+    positions = context + np.arange(num_tokens, dtype=np.int32) * int(alone)
     sequence = np.zeros(num_tokens, np.int32) if alone else np.arange(num_tokens, dtype=np.int32)
     tables = np.arange(num_sequences * num_pages, dtype=np.int32).reshape(num_sequences, num_pages)
     rows = np.array([num_tokens - 1], np.int32) if alone else np.arange(num_tokens, dtype=np.int32)
@@ -191,7 +191,7 @@ def main() -> None:
     made.add_argument("--model", default="smollm2:135m")
     made.add_argument("--threads", type=int, default=2)
     made.add_argument("--tokens", default="1,2,4,8,64,512", help="tokens of a step, between commas")
-    made.add_argument("--context", type=int, default=1, help="tokens before each sequence's token")
+    made.add_argument("--context", type=int, default=1, help="tokens before those of the step")
     made.add_argument("--kv", default="auto", help="format of keys and values")
     made.add_argument("--repeats", type=int, default=21)
     args: argparse.Namespace = made.parse_args()
