@@ -15,6 +15,7 @@ from tests.compiler.codegen.steps import (
     make_batch,
     random_pages,
     run_native,
+    run_reference,
     tiny_spec,
 )
 from unsay.compiler.codegen.backends import Step
@@ -109,6 +110,17 @@ def test_threads_chunks_and_units_give_the_same_bytes(unit: str) -> None:
     expected = run_native(step, batch, pages)
     for num_threads in (1, 2, 3, 4):
         assert run_native(step, batch, pages, UNITS[unit], num_threads) == expected
+
+
+def test_chunks_of_a_few_tokens_are_the_same_for_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are taken from others in the last chunk alone, in those before each thread keeps to its share."""
+    monkeypatch.setattr("unsay.compiler.codegen.kernels.matmul.CHUNK_BYTES", 8 * 96)
+    step = replace(layer(), spec=tiny_spec(name="small chunks"))
+    batch = make_batch(list(range(300, 300 + CAPACITY)))
+    pages = random_pages(step.rng, step.spec, batch)
+    for num_threads in (1, 2, 3, 4):
+        made, expected = run_native(step, batch, pages, num_threads=num_threads), run_reference(step, batch, pages)
+        assert made is not None and made.tensor(0, 96).tobytes() == expected.tensor(0, 96).tobytes()
 
 
 def barriers(step: StepBuilder) -> list[str]:

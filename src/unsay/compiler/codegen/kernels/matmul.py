@@ -32,7 +32,7 @@ from unsay.compiler.codegen.builder import F32X16, I64, Function, Module, Value
 from unsay.compiler.codegen.kernels.amx import tile_loop
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.tile import Notes, Product, notes_function, pair_function, tile_function
-from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, share, taken
+from unsay.compiler.codegen.kernels.vector import LANES, Output, kernel_parameters, leave_if_interrupted, taken
 from unsay.compiler.codegen.kernels.whole import whole_loop
 from unsay.isa.formats import QUANTISED_WEIGHTS, DType
 
@@ -88,7 +88,6 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
         with f.when(is_alone):
             _of_one_token(f, unit, product, groups, epilogue)
         f.return_if(is_alone)
-    begin, end = share(f, product.num_groups // groups)
     chunk, token_bytes = _chunk_tokens(unit, product), Notes(unit, product, 1).num_bytes
     sums, notes = f.buffer(groups * unit.tiles[0] * LANES * 4), f.buffer(chunk * token_bytes)
     with f.loop("chunk", 0, f["count"], chunk) as start:
@@ -97,7 +96,7 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
             for tile in _tiles(f, unit, start, stop, "notes"):
                 note = notes_function(f.module, unit, product, tile.tokens)
                 f.run(note, f["x"], tile.token, notes.at(tile.place * token_bytes))
-        with f.loop("unit", begin, end) as index:
+        with taken(f, product.num_groups // groups, stop.compare("eq", f["count"])) as (index, end):
             weights = f["weights"].at(index * (groups * product.group_bytes))
             for tile in _tiles(f, unit, start, stop, "tile"):
                 leave_if_interrupted(f)
@@ -123,7 +122,7 @@ def _of_one_token(f: Function, unit: DotUnit, product: Product, groups: int, epi
     def finish(index: Value, number: int) -> None:
         epilogue(index, token, [f.load(F32X16, place.at(number * LANES * 4), align=64) for place in places])
 
-    with taken(f, num_pairs) as first:
+    with taken(f, num_pairs) as (first, _):
         leave_if_interrupted(f)
         second = f.smaller(first + num_pairs, num_units - 1)
         weights = [f["weights"].at(index * (groups * product.group_bytes)) for index in (first, second)]

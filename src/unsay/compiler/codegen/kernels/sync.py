@@ -86,15 +86,16 @@ done:
   ret i1 %set
 }""",
     "deal": """
-; the number of a unit of work, of those of thread %owner, that no thread has got since the last barrier, from 0 on
-define internal i64 @deal(ptr %args, i64 %owner) alwaysinline #0 {
+; the number of a unit of work, of those of thread %owner, that no thread has got since the last barrier, from 0 on;
+; how many are got, 1 or none
+define internal i64 @deal(ptr %args, i64 %owner, i64 %many) alwaysinline #0 {
 entry:
   %sync.at = getelementptr i8, ptr %args, i64 {sync}
   %sync = load ptr, ptr %sync.at
   %place = mul i64 %owner, 64
   %dealt = getelementptr i8, ptr %sync, i64 192
   %own = getelementptr i8, ptr %dealt, i64 %place
-  %unit = atomicrmw add ptr %own, i64 1 monotonic
+  %unit = atomicrmw add ptr %own, i64 %many monotonic
   ret i64 %unit
 }""",
     "barrier": """

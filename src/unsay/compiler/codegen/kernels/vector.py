@@ -77,23 +77,29 @@ def dealt(f: Function, num_units: Value) -> Generator[Value]:
     """Units of work, given to the threads as they ask for them: who is slower does fewer. Leaves the kernel after the
     last. For one kernel between two barriers, the same units for all threads."""
     with f.loop("turn", 0, num_units):
-        unit = f.call("deal", I64, f["args"], f.constant(I64, 0))
+        unit = f.call("deal", I64, f["args"], f.constant(I64, 0), f.constant(I64, 1))
         f.return_if(unit.compare("sge", num_units))
         yield unit
 
 
 @contextmanager
-def taken(f: Function, num_units: int) -> Generator[Value]:
-    """Units of this thread's share, then what is left of the shares of a few others: who is slower does fewer. Leaves
-    the kernel after the last. For one kernel between two barriers."""
+def taken(f: Function, num_units: int, is_last: Value | None = None) -> Generator[tuple[Value, Value]]:
+    """(unit, end of the share it is of): of this thread's share, then what is left of the shares of a few others: who
+    is slower does fewer. Leaves the kernel after the last. For one kernel between two barriers.
+
+    is_last: false where the kernel comes here again before it ends; then there are the units of the share alone.
+    """
+    own_begin, own_end = share(f, num_units)
+    one, turns = f.constant(I64, 1), f.constant(I64, num_units + MOST_SHARES)
     done = f.slot(I64, 0)
-    with f.loop("turn", 0, num_units + MOST_SHARES):
+    with f.loop("turn", 0, turns if is_last is None else f.select(is_last, turns, own_end - own_begin)) as turn:
         owner = (f["thread"] + done.get()) % f["threads"]
         begin, end = share(f, num_units, owner)
-        number = f.call("deal", I64, f["args"], owner)
+        number = f.call("deal", I64, f["args"], owner, one if is_last is None else is_last.cast("zext", I64))
+        number = number if is_last is None else f.select(is_last, number, turn)
         is_left = number.compare("slt", end - begin)
         with f.when(is_left):
-            yield begin + number
+            yield begin + number, end
         done.set(f.select(is_left, done.get(), done.get() + 1))
         f.return_if(done.get().compare("sge", f.smaller(f["threads"], MOST_SHARES)))
 
