@@ -9,6 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.compiler.codegen.product_steps import (
+    add_attention,
+    add_mixed,
+    largest_sum_step,
+    matmul_step,
+    qkv_and_ffn_step,
+)
 from tests.compiler.codegen.steps import (
     CAPACITY,
     StepBuilder,
@@ -16,7 +23,6 @@ from tests.compiler.codegen.steps import (
     random_pages,
     run_native,
 )
-from tests.compiler.codegen.test_wide import mixed_rows
 from tests.emulator.amx import AMX_ON_AVX2, UNIT, Counts, assert_defined, assert_stops_leave_nothing, library, tiles
 from tests.exactness.runs import run_alone, run_together
 from tests.exactness.test_company import load, make_sequences
@@ -27,20 +33,12 @@ from unsay.compiler.codegen.translate import ATTRIBUTES
 from unsay.errors import TargetError
 from unsay.isa.classes import FAST, keys_of
 from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_WEIGHTS, WHOLE_COLUMNS, DType, whole_most
-from unsay.isa.opcodes import NO_OFFSET
 from unsay.isa.targets import Target, find_target
 from unsay.runtime import cpu
 from unsay.runtime.cpu import probe
 
 FORMATS = sorted(QUANTISED_WEIGHTS | FLOAT_WEIGHTS)
 TOKENS = (1, 3, 15, 16, 17, 24)
-
-
-def whole_input(step: StepBuilder, width: int) -> None:
-    """Register 1: mixed rows as Q16P, so small that what becomes of them fits f16."""
-    step.activation(15, DType.F32, width, mixed_rows(step.rng, width) / np.float32(512))
-    step.activation(1, DType.Q16P, width)
-    step.add("QUANT", 1, 15)
 
 
 def assert_same(step: StepBuilder, num_tokens: int, threads: tuple[int, ...] = (1, 2)) -> None:
@@ -52,15 +50,9 @@ def assert_same(step: StepBuilder, num_tokens: int, threads: tuple[int, ...] = (
 @pytest.mark.parametrize("dtype", FORMATS, ids=lambda dtype: dtype.name)
 def test_a_product_equals_the_definition(dtype: DType, width: int) -> None:
     """Columns of a tile: 32, 48, 40, 32; row groups of a thread: none, one, two and three."""
-    step = StepBuilder(np.random.default_rng(3))
-    whole_input(step, width)
-    step.vector(3, 48)
-    step.matrix(2, dtype, 48, width)
+    step = matmul_step(DType.Q16P, dtype, width)
     step.matrix(6, dtype, 16, width)
-    for register, rows in ((4, 48), (5, 48), (7, 16)):
-        step.activation(register, DType.F32, rows)
-    step.add("MATMUL", 4, 1, 2, 3)
-    step.add("MATMUL", 5, 1, 2, flags=("ACCUMULATE",))
+    step.activation(7, DType.F32, 16)
     step.add("MATMUL", 7, 1, 6)
     for num_tokens in TOKENS:
         assert_same(step, num_tokens)
@@ -70,7 +62,7 @@ def test_a_product_equals_the_definition(dtype: DType, width: int) -> None:
 def test_several_panels_and_whole_tiles_equal_the_definition(dtype: DType) -> None:
     """Rows of 2048 columns: eight row groups fill a panel, and the last is not full."""
     step = StepBuilder(np.random.default_rng(6))
-    whole_input(step, 2048)
+    add_mixed(step, DType.Q16P, 2048)
     step.matrix(2, dtype, 11 * 16, 2048)
     step.activation(4, DType.F32, 11 * 16)
     step.add("MATMUL", 4, 1, 2)
@@ -79,28 +71,15 @@ def test_several_panels_and_whole_tiles_equal_the_definition(dtype: DType) -> No
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=lambda dtype: dtype.name)
 def test_qkv_ffn_and_attention_equal_the_definition(dtype: DType) -> None:
-    step = StepBuilder(np.random.default_rng(4))
-    whole_input(step, 96)
-    width = (4 + 2 * 2) * 32
-    step.matrix(2, dtype, width, 96)
-    step.table(3, 32)
-    step.activation(4, DType.F32, width)
-    step.add("QKV", 4, 1, 2, 3, num_heads=4, num_kv_heads=2, head_dim=32, bias=NO_OFFSET)
-    step.matrix(5, dtype, 2 * 64, 96)
-    step.matrix(6, dtype, 96, 64)
-    step.activation(7, DType.F32, 96)
-    hidden = step.activation(8, DType.Q16P, 64)
-    step.add("FFN", 7, 1, 5, 6, ffn_size=64, hidden=hidden, hidden_dtype=int(DType.Q16P))
-    step.activation(9, DType.Q16P, 128)
-    columns = {"q_column": 0, "k_column": 128, "v_column": 192}
-    step.add("ATTN", 9, 4, 4, 4, layer=1, num_heads=4, num_kv_heads=2, head_dim=32, scale=0.25, **columns)
+    step = qkv_and_ffn_step(DType.Q16P, dtype)
+    add_attention(step, DType.Q16P)
     for num_tokens in (1, 19):
         assert_same(step, num_tokens)
 
 
 def test_norms_and_gates_write_planes() -> None:
     step = StepBuilder(np.random.default_rng(2))
-    whole_input(step, 160)
+    add_mixed(step, DType.Q16P, 160)
     step.vector(2, 160)
     for register in (3, 4):
         step.activation(register, DType.Q16P, 160)
@@ -111,17 +90,7 @@ def test_norms_and_gates_write_planes() -> None:
 
 
 def test_the_largest_sum_stays_exact() -> None:
-    """All weights and all activations at their largest, in the longest row that is allowed."""
-    step = StepBuilder(np.random.default_rng(5))
-    values = np.ones((CAPACITY, WHOLE_COLUMNS), np.float32)
-    values[1] = -1
-    step.activation(15, DType.F32, WHOLE_COLUMNS, values)
-    step.activation(1, DType.Q16P, WHOLE_COLUMNS)
-    step.add("QUANT", 1, 15)
-    at = step.matrix(2, DType.F32, 16, WHOLE_COLUMNS)
-    step.weights[at : at + 64 * WHOLE_COLUMNS] = np.ones(16 * WHOLE_COLUMNS, np.float32).tobytes()
-    step.activation(4, DType.F32, 16)
-    step.add("MATMUL", 4, 1, 2)
+    step, _ = largest_sum_step(DType.Q16P)
     assert_same(step, 2)
     assert 2**31 - 127 * WHOLE_COLUMNS <= 127 * whole_most(WHOLE_COLUMNS) * WHOLE_COLUMNS < 2**31
 
@@ -129,7 +98,7 @@ def test_the_largest_sum_stays_exact() -> None:
 def test_tiles_are_configured_on_every_thread_and_given_back() -> None:
     """17 tokens are two tiles of them, 64 rows four row groups."""
     step = StepBuilder(np.random.default_rng(7))
-    whole_input(step, 64)
+    add_mixed(step, DType.Q16P, 64)
     step.matrix(2, DType.Q8_0, 64, 64)
     step.activation(4, DType.F32, 64)
     step.add("MATMUL", 4, 1, 2)
