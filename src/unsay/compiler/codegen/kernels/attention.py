@@ -154,67 +154,83 @@ def _store_scale(f: Function, layout: KvLayout, row: Value, head: Value, part: L
 
 def attend(module: Module, dot: DotUnit, shape: Attention, max_parts: int) -> str:
     """Kernel (out, q f32 rows, pool, scratch). max_parts: of a context."""
-    heads, most = shape.layout.num_kv_heads, shape.run_tokens
-
-    def call(f: Function, unit: _Unit, run: tuple[Value, Value], states: Value, stride: int, following: _Unit) -> None:
-        pools = [f["pool"].at(each.head * shape.layout.head_bytes) for each in (unit, following)]
-        q = f["q"].at(unit.head * (shape.group * shape.layout.head_dim * 4) + shape.q_column * 4)
-        numbers = f.constant(I64, stride), unit.part, *run, following.part
-        f.run(part_function(module, dot, shape), f["args"], pools[0], q, states, pools[1], *numbers)
-
-    def whole_runs(f: Function) -> None:
-        """A unit is a KV head and a run of tokens with all their parts, which merge as they come."""
-        states = f.buffer(most * shape.state_bytes)
-        part_states = f.buffer(most * shape.state_bytes)
-        num_runs = (f["count"] + f["threads"] * most - 1) // (f["threads"] * most) * f["threads"]
-        length = f.smaller((f["count"] + num_runs - 1) // num_runs, most)
-        with dealt(f, num_runs * heads) as unit:
-            head, begin = unit % heads, unit // heads * length
-            end = f.smaller(begin + length, f["count"])
-            with _sequences(f, begin, end) as (first, parts):
-                with f.loop("part", 0, parts) as part:
-                    leave_if_interrupted(f)
-                    is_first = part.compare("eq", 0)
-                    goal = f.select(is_first, states, part_states)
-                    call(f, _Unit(head, part), (first, end), goal, shape.state_bytes, _Unit(head, part + 1))
-                    with f.when(is_first ^ 1), f.loop("token", first, end) as token, _reached(f, token, first, part):
-                        place = (token - first) * shape.state_bytes
-                        f.run(merge_function(module, shape), states.at(place), part_states.at(place))
-                with f.loop("token", first, end) as token, of_one_sequence(f, token, first):
-                    _finish(f, shape, token, head, states.at((token - first) * shape.state_bytes))
-
-    def single_parts(f: Function) -> None:
-        """A unit is a part of a KV head, for all tokens that have it."""
-        end, most_parts = f["count"], _most_parts(f)
-        num_units = most_parts * heads
-        with dealt(f, num_units) as number:
-            later = number + f["threads"]
-            later = f.select(later.compare("slt", num_units), later, number)
-            unit, following = (_Unit(each // most_parts, each % most_parts) for each in (number, later))
-            here = _sequences(f, f.constant(I64, 0), end)
-            with (
-                here as (first, parts),
-                f.when(unit.part.compare("slt", parts)),
-                f.loop("run", first, end, most) as run,
-            ):
-                leave_if_interrupted(f)
-                with of_one_sequence(f, run, first):
-                    place = (run * heads + unit.head) * max_parts + unit.part
-                    tokens, goal = (run, f.smaller(run + most, end)), f["scratch"].at(place * shape.state_bytes)
-                    call(f, unit, tokens, goal, heads * max_parts * shape.state_bytes, following)
+    heads = shape.layout.num_kv_heads
 
     def write(f: Function) -> None:
         split = _is_split(f, heads)
         with f.when(split):
-            single_parts(f)
+            _single_parts(f, dot, shape, max_parts)
         f.return_if(split)
-        whole_runs(f)
+        _whole_runs(f, dot, shape)
 
     doc = (
         f"{shape.num_heads} query heads over {heads} KV heads of {shape.layout.head_dim}, parts of {PART_TOKENS} tokens"
     )
     name = f"attend_{shape.name}_{shape.out_dtype.name.lower()}_t{shape.capacity}_{shape.scale.hex()[4:]}"
     return module.define(clean_name(name), kernel_parameters("out", "q", "pool", "scratch"), write, doc)
+
+
+def _whole_runs(f: Function, dot: DotUnit, shape: Attention) -> None:
+    """A unit is a KV head and a run of tokens with all their parts, which merge as they come."""
+    heads, most = shape.layout.num_kv_heads, shape.run_tokens
+    states = f.buffer(most * shape.state_bytes)
+    part_states = f.buffer(most * shape.state_bytes)
+    num_runs = (f["count"] + f["threads"] * most - 1) // (f["threads"] * most) * f["threads"]
+    length = f.smaller((f["count"] + num_runs - 1) // num_runs, most)
+    with dealt(f, num_runs * heads) as unit:
+        head, begin = unit % heads, unit // heads * length
+        end = f.smaller(begin + length, f["count"])
+        with _sequences(f, begin, end) as (first, parts):
+            with f.loop("part", 0, parts) as part:
+                leave_if_interrupted(f)
+                is_first = part.compare("eq", 0)
+                goal = f.select(is_first, states, part_states)
+                here, following = _Unit(head, part), _Unit(head, part + 1)
+                _attend_part(f, dot, shape, here, (first, end), goal, shape.state_bytes, following)
+                with f.when(is_first ^ 1), f.loop("token", first, end) as token, _reached(f, token, first, part):
+                    place = (token - first) * shape.state_bytes
+                    f.run(merge_function(f.module, shape), states.at(place), part_states.at(place))
+            with f.loop("token", first, end) as token, of_one_sequence(f, token, first):
+                _finish(f, shape, token, head, states.at((token - first) * shape.state_bytes))
+
+
+def _single_parts(f: Function, dot: DotUnit, shape: Attention, max_parts: int) -> None:
+    """A unit is a part of a KV head, for all tokens that have it."""
+    heads, most = shape.layout.num_kv_heads, shape.run_tokens
+    end, most_parts = f["count"], _most_parts(f)
+    num_units = most_parts * heads
+    with dealt(f, num_units) as number:
+        later = number + f["threads"]
+        later = f.select(later.compare("slt", num_units), later, number)
+        unit, following = (_Unit(each // most_parts, each % most_parts) for each in (number, later))
+        here = _sequences(f, f.constant(I64, 0), end)
+        with (
+            here as (first, parts),
+            f.when(unit.part.compare("slt", parts)),
+            f.loop("run", first, end, most) as run,
+        ):
+            leave_if_interrupted(f)
+            with of_one_sequence(f, run, first):
+                place = (run * heads + unit.head) * max_parts + unit.part
+                tokens, goal = (run, f.smaller(run + most, end)), f["scratch"].at(place * shape.state_bytes)
+                _attend_part(f, dot, shape, unit, tokens, goal, heads * max_parts * shape.state_bytes, following)
+
+
+def _attend_part(
+    f: Function,
+    dot: DotUnit,
+    shape: Attention,
+    unit: _Unit,
+    run: tuple[Value, Value],
+    states: Value,
+    stride: int,
+    following: _Unit,
+) -> None:
+    """For the tokens of a run; their states are `stride` bytes apart. following: what this thread does next, likely."""
+    pools = [f["pool"].at(each.head * shape.layout.head_bytes) for each in (unit, following)]
+    q = f["q"].at(unit.head * (shape.group * shape.layout.head_dim * 4) + shape.q_column * 4)
+    numbers = f.constant(I64, stride), unit.part, *run, following.part
+    f.run(part_function(f.module, dot, shape), f["args"], pools[0], q, states, pools[1], *numbers)
 
 
 def merge(module: Module, shape: Attention, max_parts: int) -> str:
