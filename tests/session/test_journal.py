@@ -70,6 +70,22 @@ def test_a_restored_session_is_the_same_in_every_entry(model: Model, log: Sessio
                 assert (restored.token_ids, restored.answer_ids, restored.finish) == state
 
 
+@pytest.mark.parametrize("finish", ["length", "interrupt"])
+def test_an_injection_taken_back_leaves_why_the_answer_had_ended(model: Model, log: SessionLog, finish: str) -> None:
+    with model.session(params=PARAMS, log=log) as chat:
+        chat.user("say")
+        for event in chat.stream(max_tokens=4):
+            if finish == "interrupt" and event.index == 2:
+                chat.interrupt()
+        answer = chat.answer
+        chat.inject("the pan")
+        assert chat.finish is None
+        chat.undo()
+        assert (chat.finish, chat.answer) == (finish, answer)
+        with model.restore(log, log.sessions()[0].id) as restored:
+            assert_same(model, restored, chat)
+
+
 def test_a_stop_is_in_the_log_when_it_has_returned(
     model: Model, log: SessionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from unsay.core import Batch, TokenEvent
 from unsay.errors import ContextFullError, PositionError, RequestError, SessionBusyError
 from unsay.session.run import Runner
 from unsay.session.textstream import TextStream
+from unsay.session.timeline import Timeline
 
 PARAMS = SamplingParams(temperature=1.0, seed=3, ignore_eos=True)
 
@@ -559,6 +560,65 @@ def test_nothing_is_delivered_once_it_is_stopped(model: Model, chat: Session, mo
     assert (chat.finish, len(chat.answer_ids)) == ("interrupt", 3)
     chat.generate(max_tokens=5)
     assert chat.answer_ids == fresh_run(model, prompt, 8, PARAMS)
+
+
+def test_what_a_stop_leaves_is_there_when_it_returns_wherever_the_loop_is(
+    chat: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is about to make the last event part of the answer, or in the middle of ending the run."""
+    grown, stop = Timeline.grown, Timeline.stop
+    found: list[tuple[str | None, int]] = []
+
+    def stopped(timeline: Timeline, *end: object) -> object:
+        place = grown(timeline, *end)  # type: ignore[arg-type]
+        if place.finish == "length":
+            assert chat.interrupt()
+            found.append((chat.finish, timeline.place.length))
+        return place
+
+    def ending(timeline: Timeline) -> None:
+        found.append((chat.finish, timeline.place.length))
+        stop(timeline)
+        found.append((chat.finish, timeline.place.length))
+
+    chat.user("say")
+    monkeypatch.setattr(Timeline, "grown", stopped)
+    monkeypatch.setattr(Timeline, "stop", ending)
+    assert len(list(chat.stream(max_tokens=3))) == 2
+    assert found == [("interrupt", len(chat.token_ids))] * 3
+    assert (chat.finish, len(chat.answer_ids)) == ("interrupt", 2)
+
+
+def test_logits_that_end_while_another_thread_streams_leave_it_its_context(
+    model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streaming, computed = threading.Event(), threading.Event()
+    compute, run = model.engine.compute, model.engine.machine.run
+    got: list[np.ndarray] = []
+
+    def slow(*arguments):
+        logits = compute(*arguments)
+        computed.set()
+        assert streaming.wait(60)
+        return logits
+
+    chat.user("say")
+    prompt = chat.token_ids
+    thread = threading.Thread(target=lambda: got.append(chat.logits()))
+
+    def held(batch: Batch):
+        streaming.set()
+        thread.join(60)
+        return run(batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.engine, "compute", slow)
+        thread.start()
+        assert computed.wait(60)
+        patch.setattr(model.engine.machine, "run", held)
+        chat.generate(max_tokens=5)
+    assert chat.answer_ids == fresh_run(model, prompt, 5, PARAMS)
+    assert np.array_equal(got[0], model.logits(prompt)[-1])
 
 
 def test_a_loop_that_was_stopped_has_a_free_session_in_its_body(chat: Session) -> None:

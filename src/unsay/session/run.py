@@ -154,9 +154,8 @@ class Runner:
             stream = run.stream = run.stream or self._start_stream(run)
         event = None if run.is_stopped else stream.next()
         with self._plain:
-            if event is None or run.is_stopped or self._run is not run or run.stream is not stream:
+            if event is None or self._run is not run or run.stream is not stream or not self._deliver(run, event):
                 return None
-            self._deliver(run, event)
             self._corrections.first_token(stream.request.num_computed)
         if self.lock is not self._plain and self._timeline.is_behind:
             with self.lock:
@@ -173,12 +172,18 @@ class Runner:
         request = Request(context, run.params, ids, timeline.place.answer_start, eos_ids, run.num_left, drafter)
         return TextStream(self._engine, self._tokenizer, request)
 
-    def _deliver(self, run: Run, event: TokenEvent) -> None:
-        place = self._timeline.place
-        assert event.index == place.length - place.answer_start, (event, place)
+    def _deliver(self, run: Run, event: TokenEvent) -> bool:
+        """Make it part of the answer; False if the run was stopped first."""
+        timeline = self._timeline
+        assert event.index == timeline.place.length - timeline.place.answer_start, (event, timeline.place)
+        place = timeline.grown(event.finish, run.params.stop if event.finish == "stop" else ())
+        if run.is_stopped:
+            return False
+        # No call from here on: an interrupt() that has returned finds the token in the answer, or it never comes in.
         run.num_left -= 1
         run.text += event.text
-        self._timeline.deliver(event.finish, run.params.stop if event.finish == "stop" else ())
+        timeline.place = place
+        return True
 
     def _end(self, run: Run) -> None:
         self._engine.recover()
@@ -211,8 +216,9 @@ class Runner:
     def _finish(self, run: Run) -> None:
         if run.stream is not None:
             self._engine.withdraw(run.stream.request)
+        self._timeline.stop()  # first: `finish` looks without the lock
         self._run = run.stream = None
-        self._timeline.interrupt()
+        self._timeline.log_answer(Verb.INTERRUPT)
 
     def _withdraw(self, run: Run) -> None:
         if run.stream is not None:

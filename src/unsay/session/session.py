@@ -85,8 +85,8 @@ class Session:
     def logits(self) -> Float32Array:
         """Logits of the next token [V], at the end of what was delivered.
 
-        They are computed in a fork, which takes the place of the session's context if that is there still: meanwhile
-        nobody waits for this session.
+        They are computed in a fork, which takes the place of the session's context if that is there still and nobody
+        streams in it: meanwhile nobody waits for this session.
         """
         with self._lock:
             context = self._runner.settle().context
@@ -97,7 +97,8 @@ class Session:
             logits = self._engine.compute(fork, 1)[0]
             fork.abort(fork.length)
             with self._lock:
-                fork = self._timeline.replace(context, fork)
+                if self._runner.streamed is None:
+                    fork = self._timeline.replace(context, fork)
             return logits
         finally:
             fork.release()
@@ -138,7 +139,7 @@ class Session:
         _check_text("injection", text)
         started = perf_counter()
         with self._lock:
-            self._runner.settle()
+            self._runner.settle().enter_sampled()  # with why it ended, before it is open again
             self._runner.reopen()
             ids = self._tokenizer.encode(self._corrections.carry + text)
             kept = self._place.length

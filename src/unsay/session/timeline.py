@@ -129,10 +129,10 @@ class Timeline:
         self.history.add(verb, place)
         self.place = place
 
-    def deliver(self, finish: str | None, stop: tuple[str, ...]) -> None:
-        """One more token of the engine's list is part of the answer."""
+    def grown(self, finish: str | None, stop: tuple[str, ...]) -> Place:
+        """The place where one more token of the engine's list is part of the answer."""
         place = self.place
-        self.place = Place(place.length + 1, place.answer_start, place.has_turns, finish, stop)
+        return Place(place.length + 1, place.answer_start, place.has_turns, finish, stop)
 
     @property
     def is_behind(self) -> bool:
@@ -167,11 +167,10 @@ class Timeline:
         """The answer may go on."""
         self._set_finish(None)
 
-    def interrupt(self) -> None:
+    def stop(self) -> None:
         """The answer was stopped; one that had ended keeps its reason."""
         if self.place.finish is None:
             self._set_finish("interrupt")
-        self.log_answer(Verb.INTERRUPT)
 
     def go_to(self, path: list[Node], verb: Verb, number: int) -> None:
         """Leave the context for that of the last entry of a path."""
