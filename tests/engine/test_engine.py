@@ -287,6 +287,26 @@ def test_chunks_and_steps_take_turns_among_threads(model: Model, monkeypatch: py
     assert ("chunk", "chunk") not in itertools.pairwise(order)
 
 
+def test_threads_that_compute_take_turns(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk lasts until all others that are not done wait in line."""
+    engine, order, busy, compute_chunk = model.engine, list[int](), [0, 1, 2], model.engine._compute_chunk
+
+    def computing(*arguments):
+        order.append(threading.get_ident())
+        while len(engine._computing) < len(busy) - 1:
+            time.sleep(0.001)
+        return compute_chunk(*arguments)
+
+    def compute(number: int) -> None:
+        model.logits(prompt(number, 200))
+        busy.remove(number)
+
+    monkeypatch.setattr(engine, "_compute_chunk", computing)
+    in_threads(*(lambda number=number: compute(number) for number in tuple(busy)))
+    assert len({*order[:3]}) == 3
+    assert order == order[:3] * 4
+
+
 def test_a_cached_prefix_is_taken_over_and_changes_nothing(model: Model) -> None:
     ids = prompt(6, 100)
     expected = fresh_run(model, ids, 12, PARAMS)

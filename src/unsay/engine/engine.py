@@ -41,8 +41,8 @@ class Engine:
         self.machine = Machine(executor)
         self._interrupt_word = executor.interrupt_word
         self._stepper: int | None = None
-        self._computing: set[int] = set()
-        """Threads that wait for a turn of their own: whoever would step once more lets them go first."""
+        self._computing: list[int] = []
+        """Threads that wait for a turn of their own, in order: whoever would step once more lets them go first."""
         self._is_step_due = False
         """Whether a chunk of such a thread was computed since the last step: they take turns."""
         self._is_closed = False
@@ -51,10 +51,9 @@ class Engine:
     def begin_anew(self) -> None:
         """In a forked child: a step of another thread is dropped there, and may be run again."""
         free(self.scheduler.lock)
-        self._computing &= {threading.get_ident()}
+        self._computing = [thread for thread in self._computing if thread == threading.get_ident()]
         if self._stepper is not None and not self.is_stepping_here:
-            self.scheduler.in_flight = {}
-            self._interrupt_word[0] = 0
+            self._end_step()
             self._stepper = None
 
     def step(self) -> list[TokenEvent]:
@@ -150,8 +149,8 @@ class Engine:
     def compute(self, context: Context, num_rows: int) -> Float32Array:
         """Compute what is pending in a context no request uses; logits [num_rows, V] of its last tokens, in NumPy.
 
-        Between two chunks, of one call or of several, those who stream have a step: here, if no reader makes it.
-        Raises OutOfPagesError.
+        Between two chunks, of one call or of several, those who stream have a step: here, if no reader makes it. Calls
+        of several threads take turns. Raises OutOfPagesError.
         """
         import numpy as np
 
@@ -161,9 +160,9 @@ class Engine:
                 self._take_turn()
                 if self._is_step_due:
                     self.step()
-                else:
-                    chunks.append(self._compute_chunk(context, num_rows))
-                self._is_step_due = not self._is_step_due
+                    self._end_step()
+                chunks.append(self._compute_chunk(context, num_rows))
+                self._is_step_due = True
                 self._let_go()
         except BaseException:
             self._let_go()
@@ -192,12 +191,13 @@ class Engine:
         try:
             while True:
                 with self.scheduler.lock:
-                    if self._stepper is None:
+                    if me not in self._computing:
+                        self._computing.append(me)
+                    if self._stepper is None and self._computing[0] == me:
                         if not even_closed:
                             self._check_open()
                         self._stepper = me
                         return
-                    self._computing.add(me)
                     sleeper = self._changed.listen()
                 sleeper.acquire()
         finally:
@@ -206,7 +206,8 @@ class Engine:
     def _wait_no_more(self, me: int) -> None:
         """For a turn of its own; who let it go first is told, unless it has that turn."""
         with self.scheduler.lock:
-            self._computing.discard(me)
+            if me in self._computing:
+                self._computing.remove(me)
             if self._stepper is None:
                 self._changed.ring()
 
@@ -219,14 +220,19 @@ class Engine:
             raise RequestError("the model is closed: load() it again")
 
     def _let_go(self) -> None:
-        """Let others step, if this thread was, wherever a KeyboardInterrupt came; what stopped this step is over."""
+        """Let others step, if this thread was, wherever a KeyboardInterrupt came."""
         if not self.is_stepping_here:
             return
+        with self.scheduler.lock:
+            self._end_step()
+            self._stepper = None
+
+    def _end_step(self) -> None:
+        """Its events are there for who waits for them, and what stopped it is over."""
         with self.scheduler.lock:
             self.scheduler.in_flight = {}
             self._interrupt_word[0] = 0
             self._changed.ring()
-            self._stepper = None
 
 
 def _reuse_prefix(context: Context) -> None:
