@@ -65,20 +65,19 @@ _GROUP_BLOCK_BYTES = {DType.Q4_1: 320, DType.Q4_0: 288, DType.Q8_0: 544}
 _FLOAT_BYTES = {DType.F32: 4, DType.F16: 2, DType.BF16: 2}
 
 
-WHOLE_WEIGHT_MOST = 127
-"""Largest magnitude of a weight in a sum over the whole of K (N15)."""
+WHOLE_MOST = 127 * 128
+"""Largest magnitude of an element of Q16 (N14): two int8 planes hold it."""
 
-_WHOLE_MOST = 127 * 128
-"""Largest magnitude of an activation there: two int8 planes hold it."""
+PART_COLUMNS = 192
+"""Columns of a part of a row, summed in one integer by the fast class (N15); the last part of a row may have fewer."""
 
-WHOLE_COLUMNS = (2**31 - 1) // (WHOLE_WEIGHT_MOST * 2047) // 32 * 32
-"""Most columns K of a row of Q16: its elements still have 12 bits."""
+PART_WEIGHT_MOST = 127
+"""Largest magnitude of a weight there."""
 
 
-def whole_most(num_columns: int) -> int:
-    """Largest magnitude of an element of Q16: so large that every sum over K fits int32 (N14)."""
-    assert num_columns <= WHOLE_COLUMNS, num_columns
-    return min(_WHOLE_MOST, (2**31 - 1) // (WHOLE_WEIGHT_MOST * num_columns))
+def num_parts(num_columns: int) -> int:
+    """Parts of a row."""
+    return -(-num_columns // PART_COLUMNS)
 
 
 def padded_rows(num_rows: int) -> int:

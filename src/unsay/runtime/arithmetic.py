@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsay.core import Float32Array
-from unsay.isa.formats import QUANT_BLOCK, WHOLE_WEIGHT_MOST, WIDE_FACTOR, whole_most
+from unsay.isa.formats import PART_COLUMNS, PART_WEIGHT_MOST, QUANT_BLOCK, WHOLE_MOST, WIDE_FACTOR
 
 Float64Array: TypeAlias = NDArray[np.float64]
 FloatLike: TypeAlias = NDArray[np.floating] | np.floating
@@ -187,13 +187,32 @@ def _in_steps(blocks: Float32Array, amax: Float32Array, most: Float32Array) -> t
 
 def quantise_rows(x: Float32Array) -> tuple[NDArray[np.int16], Float32Array]:
     """N14: x [T, K] as Q16: q int16 [T, K], scale f32 [T]."""
-    q, scale = _in_steps(x, np.abs(x).max(axis=-1), f32(whole_most(x.shape[-1])))
+    q, scale = _in_steps(x, np.abs(x).max(axis=-1), f32(WHOLE_MOST))
     return q.astype(np.int16), scale
 
 
-def expand(w: Float32Array) -> tuple[NDArray[np.int32], Float32Array]:
-    """N15: weights w [N, K] as integers [N, K] with a scale [N] for each row."""
-    return _in_steps(w, np.abs(w).max(axis=-1), f32(WHOLE_WEIGHT_MOST))
+def parts(width: int) -> list[slice]:
+    """N15: the columns of each part of a row."""
+    return [slice(start, min(start + PART_COLUMNS, width)) for start in range(0, width, PART_COLUMNS)]
+
+
+@dataclass(frozen=True, slots=True)
+class PartWeights:
+    """N15: v, r as whole numbers int32 [N, columns]; d, e the scales f32 [N]. r * e is what v * d left."""
+
+    v: NDArray[np.int32]
+    d: Float32Array
+    r: NDArray[np.int32]
+    e: Float32Array
+
+
+def expand(w: Float32Array) -> PartWeights:
+    """N15: weights w [N, columns] of one part."""
+    most, amax = f32(PART_WEIGHT_MOST), np.abs(w).max(axis=-1)
+    v, d = _in_steps(w, amax, most)
+    finer = np.where(amax < _AMAX_MIN, f32(0), most / amax) * f32(2 * PART_WEIGHT_MOST)
+    r = np.rint(fma(-v.astype(np.float32), d[:, None], w) * finer[:, None]).astype(np.int32)
+    return PartWeights(v, d, r, d / f32(2 * PART_WEIGHT_MOST))
 
 
 def rotate(x: Float32Array, cos: Float32Array, sin: Float32Array) -> Float32Array:

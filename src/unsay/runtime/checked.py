@@ -17,7 +17,7 @@ import numpy as np
 
 from unsay.core import Batch, Float32Array, Float32View
 from unsay.errors import InvariantError
-from unsay.isa.formats import QUANT_BLOCK, WHOLE_ACTIVATIONS, whole_most
+from unsay.isa.formats import QUANT_BLOCK, WHOLE_ACTIVATIONS, WHOLE_MOST
 from unsay.isa.opcodes import NO_REGISTER
 from unsay.isa.program import Instruction
 from unsay.runtime.attention import KvRows
@@ -52,8 +52,7 @@ class CheckedTensor(Tensor):
 
     def _check_rows(self, values: Float32Array, batch: ArrayBatch) -> None:
         q, scale = self.whole(batch)
-        most = whole_most(self.num_columns)
-        _hold(bool((np.abs(q.astype(np.int32)) <= most).all()), f"abs(q) <= {most}", q)
+        _hold(bool((np.abs(q.astype(np.int32)) <= WHOLE_MOST).all()), f"abs(q) <= {WHOLE_MOST}", q)
         half = scale.astype(np.float64)[:, None] / 2
         error = np.abs(values.astype(np.float64) - q * 2 * half)
         _hold(bool((error <= half * (1 + 2.0**-7) + 2.0**-100).all()), "abs(x - q * scale) <= scale / 2", error)

@@ -158,7 +158,7 @@ def _qkv(unit: TensorUnit, op: Instruction, registers: list[int], batch: ArrayBa
     out, x, weight, table = unit.operands(op, registers, 4)
     num_heads, num_kv_heads, head_dim = (op.integer(name) for name in ("num_heads", "num_kv_heads", "head_dim"))
     width = (num_heads + 2 * num_kv_heads) * head_dim
-    result = product(x, weight, batch)[:, :width]
+    result = product(x, weight, batch, (num_heads + num_kv_heads) * head_dim)[:, :width]
     if op.integer("bias") != NO_OFFSET:
         result = result + unit.find(Region.PERSISTENT, op.integer("bias"))[: 4 * width].view(np.float32)
     _rotate_heads(result, 0, num_heads + num_kv_heads, head_dim, table, batch)

@@ -28,7 +28,7 @@ from unsay.isa.formats import (
     weight_bytes,
 )
 from unsay.isa.opcodes import Dim0
-from unsay.runtime.arithmetic import expand, fma, quantise, quantise_rows, quantise_wide
+from unsay.runtime.arithmetic import expand, fma, parts, quantise, quantise_rows, quantise_wide
 from unsay.runtime.interpreted import ArrayBatch
 
 _CHUNK_ELEMENTS = 8192
@@ -233,17 +233,21 @@ def embedding(weight: Tensor, token_ids: NDArray[np.int32]) -> Float32Array:
     return np.ascontiguousarray(_as_floats(weight, groups)[:, columns].T)
 
 
-def product(x: Tensor, weight: Tensor, batch: ArrayBatch) -> Float32Array:
-    """N4, N5, N15: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero."""
+def product(x: Tensor, weight: Tensor, batch: ArrayBatch, num_coarse: int | None = None) -> Float32Array:
+    """N4, N5, N15: W x for every row of x, f32 [T, N padded to 16]; padding rows give zero.
+
+    num_coarse: how many rows of W the fast class takes once, all by default; it takes the others twice.
+    """
     if x.num_columns != weight.num_columns:
         raise MachineError(f"x has {x.num_columns} columns, the weight matrix {weight.num_columns}")
     _check_weight(weight)
     num_tokens = x.num_rows(batch)
     out = np.zeros((num_tokens, padded_rows(weight.dims[0])), np.float32)
+    is_coarse: NDArray[np.bool_] = np.arange(out.shape[1]) < (out.shape[1] if num_coarse is None else num_coarse)
     for groups in _chunks(out.shape[1] // ROW_GROUP, num_tokens) if num_tokens else ():
         columns = slice(groups[0] * ROW_GROUP, (groups[-1] + 1) * ROW_GROUP)
         if x.dtype in WHOLE_ACTIVATIONS:
-            out[:, columns] = _whole_product(*x.whole(batch), _as_floats(weight, groups))
+            out[:, columns] = _whole_product(*x.whole(batch), _as_floats(weight, groups), is_coarse[columns])
         elif weight.dtype in QUANTISED_WEIGHTS:
             out[:, columns] = _block_product(x.quantised(batch), unpack_blocks(weight, groups))
         else:
@@ -279,12 +283,21 @@ def _in_blocks(plane: NDArray[np.int8]) -> Float32Array:
     return np.ascontiguousarray(blocks.transpose(1, 0, 2))
 
 
-def _whole_product(q: NDArray[np.int16], scale: Float32Array, w: Float32Array) -> Float32Array:
-    """N15. q: [T, K]; scale: [T]; w: [K, n]. The sums are integers below 2^31: exact in float64."""
-    integers, row_scale = expand(w.T)
-    sums = (q.astype(np.float64) @ integers.T.astype(np.float64)).astype(np.float32)
-    scales: Float32Array = row_scale * scale[:, None]
-    return sums * scales
+def _whole_product(
+    q: NDArray[np.int16], scale: Float32Array, w: Float32Array, is_coarse: NDArray[np.bool_]
+) -> Float32Array:
+    """N15. q: [T, K]; scale: [T]; w: [K, n], is_coarse: which rows of it are taken once, [n]."""
+    coarse, fine = np.zeros((2, len(q), w.shape[1]), np.float32)
+    for columns in parts(len(w)):
+        made, x = expand(w[columns].T), q[:, columns].astype(np.float64)
+        coarse = fma(_sums(x, made.v), made.d * scale[:, None], coarse)
+        fine = fma(_sums(x, made.r), made.e * scale[:, None], fine)
+    return np.where(is_coarse, coarse, coarse + fine)
+
+
+def _sums(x: NDArray[np.float64], integers: NDArray[np.int32]) -> Float32Array:
+    """The exact sums, below 2^31, rounded to f32: [T, n]."""
+    return (x @ integers.T.astype(np.float64)).astype(np.float32)
 
 
 def _float_product(x: Float32Array, w: Float32Array) -> Float32Array:

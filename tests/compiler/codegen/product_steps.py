@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.compiler.codegen.steps import CAPACITY, StepBuilder
-from unsay.isa.formats import WHOLE_ACTIVATIONS, WHOLE_COLUMNS, DType
+from unsay.isa.formats import PART_COLUMNS, WHOLE_ACTIVATIONS, DType
 from unsay.isa.opcodes import NO_OFFSET
 
 _HEADS = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 32}
@@ -71,15 +71,16 @@ def add_attention(step: StepBuilder, x: DType) -> None:
 
 
 def largest_sum_step(x: DType) -> tuple[StepBuilder, int]:
-    """All weights and all activations at their largest, in the longest row that is allowed; where the sums are."""
+    """All weights and all activations at their largest, in a whole part (N15) and a short one; where the sums are."""
+    width = PART_COLUMNS + 32
     step = StepBuilder(np.random.default_rng(5))
-    values = np.ones((CAPACITY, WHOLE_COLUMNS), np.float32)
+    values = np.ones((CAPACITY, width), np.float32)
     values[1] = -1
-    step.activation(15, DType.F32, WHOLE_COLUMNS, values)
-    step.activation(1, x, WHOLE_COLUMNS)
+    step.activation(15, DType.F32, width, values)
+    step.activation(1, x, width)
     step.add("QUANT", 1, 15)
-    at = step.matrix(2, DType.F32, 16, WHOLE_COLUMNS)
-    step.weights[at : at + 64 * WHOLE_COLUMNS] = np.ones(16 * WHOLE_COLUMNS, np.float32).tobytes()
+    at = step.matrix(2, DType.F32, 16, width)
+    step.weights[at : at + 64 * width] = np.ones(16 * width, np.float32).tobytes()
     out = step.activation(4, DType.F32, 16)
     step.add("MATMUL", 4, 1, 2)
     return step, out

@@ -8,7 +8,7 @@ from unsay.compiler.lower import Lowered
 from unsay.compiler.lower.fast import fast_program
 from unsay.compiler.lower.plan import PackingPlan
 from unsay.errors import UnsupportedError
-from unsay.isa.formats import WHOLE_ACTIVATIONS, WHOLE_COLUMNS, DType, activation_bytes
+from unsay.isa.formats import WHOLE_ACTIVATIONS, DType, activation_bytes
 from unsay.isa.program import Instruction, Program, make
 
 END = 1 << 20
@@ -51,12 +51,6 @@ def test_the_operand_of_a_product_is_another_tensor_behind_the_arena_and_nothing
 def test_a_product_over_logit_rows_stays() -> None:
     exact = lowered(*product(flag="DIM_ROWS"))
     assert fast_program(exact, DType.Q16) == exact
-
-
-def test_rows_whose_sums_could_leave_int32_are_refused() -> None:
-    fast_program(lowered(*product(WHOLE_COLUMNS)), DType.Q16)
-    with pytest.raises(UnsupportedError, match="prefill='exact'"):
-        fast_program(lowered(*product(WHOLE_COLUMNS + 32)), DType.Q16)
 
 
 def test_an_operand_that_others_read_is_refused() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from unsay.compiler.lower.lower import Lowered
 from unsay.compiler.lower.plan import aligned
 from unsay.errors import UnsupportedError
-from unsay.isa.formats import WHOLE_COLUMNS, DType, activation_bytes
+from unsay.isa.formats import DType, activation_bytes
 from unsay.isa.opcodes import NO_REGISTER
 from unsay.isa.program import Instruction, Program, Value
 
@@ -62,12 +62,6 @@ def _check(program: Program, operands: set[Instruction]) -> None:
         for place, register in enumerate(op.registers):
             if register == NO_REGISTER or named[register] not in operands:
                 continue
-            columns = named[register].integer("dim1")
-            if columns > WHOLE_COLUMNS:
-                raise UnsupportedError(
-                    f"the fast class sums rows of up to {WHOLE_COLUMNS} columns in 32 bits, the model has {columns}; "
-                    "load it with prefill='exact'"
-                )
             if (place, op.row.name) not in _ALLOWED:
                 raise UnsupportedError(f"{op.row.name} with an operand of a product: the fast class has no such step")
 

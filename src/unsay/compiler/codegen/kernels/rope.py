@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unsay.compiler.codegen.builder import BOOL, F32X16, Function, Module, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
@@ -68,7 +68,8 @@ def qkv(module: Module, unit: DotUnit, product: Product, heads: Heads, bias: boo
                 result.set(rotated(f, y, f["table"], position, column, heads.head_dim))
             f.store(result.get(), f["out"].at(token * (heads.width * 4)).at(column * 4), align=4)
 
-        row_loop(f, unit, product, 1, finish)
+        num_fine = product.num_rows - heads.num_rotated * heads.head_dim
+        row_loop(f, unit, replace(product, num_fine=num_fine), 1, finish)
 
     pointers = ("out", "x", "weights", "table", *(("bias",) if bias else ()))
     name = f"qkv_{product.name}_r{heads.num_rotated}x{heads.head_dim}" + ("_bias" if bias else "")

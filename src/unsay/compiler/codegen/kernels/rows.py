@@ -1,13 +1,16 @@
-"""Whole rows of output, among them Q16 and Q16P (N14): a row of activations as integers with one scale."""
+"""Whole rows of output, among them Q16 and Q16P (N14): a row of activations as integers with one scale.
+
+Also the parts of a row, which the products that read them sum apart (N15).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from unsay.compiler.codegen.builder import F32, F32X16, I8, I16, I32X16, Function, Value, vector
+from unsay.compiler.codegen.builder import F32, F32X16, I8, I16, I32X16, I64, Function, Value, vector
 from unsay.compiler.codegen.kernels.vector import LANES, Output, largest, maximum
-from unsay.isa.formats import WHOLE_ACTIVATIONS, DType, whole_most
+from unsay.isa.formats import PART_COLUMNS, WHOLE_ACTIVATIONS, WHOLE_MOST, DType
 
 _SMALLEST = 2.0**-100
 
@@ -35,7 +38,7 @@ class WholeRows:
         with f.loop("column", 0, self.width, LANES) as column:
             peak.set(maximum(f, f.unary("fabs", values(column)), peak.get()))
         amax, zero = largest(f, peak.get()), f.constant(F32, 0.0)
-        most, empty = f.constant(F32, whole_most(self.width)), amax.compare("olt", _SMALLEST)
+        most, empty = f.constant(F32, WHOLE_MOST), amax.compare("olt", _SMALLEST)
         inverse = f.select(empty, zero, most / amax).splat(LANES)
         f.store(f.select(empty, zero, amax / most), self.scale(row), align=4)
         with f.loop("column", 0, self.width, LANES) as column:
@@ -48,6 +51,16 @@ class WholeRows:
     @property
     def _element_bytes(self) -> int:
         return 2 if self.dtype is DType.Q16 else 1
+
+
+def parts(f: Function, width: int) -> Iterator[tuple[Value, int]]:
+    """The number of each part of a row so wide, and its columns; the full ones inside of a loop."""
+    full, rest = divmod(width, PART_COLUMNS)
+    if full:
+        with f.loop("part", 0, full) as part:
+            yield part, PART_COLUMNS
+    if rest:
+        yield f.constant(I64, full), rest
 
 
 def store_row(f: Function, out: Output, row: Value, values: Callable[[Value], Value]) -> None:

@@ -34,13 +34,14 @@ _PAIR_AHEAD_BYTES = 640
 @dataclass(frozen=True, slots=True)
 class Product:
     """W x for one weight format and shape: W [num_rows, width], x [capacity, width] (Q8A or Q8W for a quantised W, else
-    F32)."""
+    F32; Q16 or Q16P for any). num_fine: the last rows, which the fast class takes twice (N15)."""
 
     dtype: DType
     num_rows: int
     width: int
     x_dtype: DType
     capacity: int
+    num_fine: int = 0
 
     @property
     def num_groups(self) -> int:

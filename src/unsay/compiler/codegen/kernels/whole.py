@@ -1,9 +1,9 @@
-"""Products of the fast class (N15): one exact sum over the whole of K for every element, whatever the weights' format.
+"""Products of the fast class (N15): an exact sum over each part of a row, whatever the weights' format.
 
-A thread expands the row groups of a panel to int8 with a scale per row (expand.py) and lets all tokens pass over them:
+A thread expands the row groups of a panel to int8 with a scale per part (expand.py) and lets all tokens pass over them:
 
     for each panel of this thread's share
-        for each row group of it:  expand(weights, panel, scales)
+        for each row group of it:  expand(weights, panel, scales)        V of QKV: as two, whose sums are added
         for each tile of tokens
             for each unit of the panel                 (a unit is 1, 2 or 4 row groups, as in matmul.py)
                 tile(panel, scales, x, token, sums)    sums: f32 [groups][tokens][16]
@@ -17,17 +17,17 @@ On tiles of AMX everything inside of the panel is another loop (amx.py), for an 
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unsay.compiler.codegen.builder import F32, F32X16, I16, I32, I64, PTR, Function, Module, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.expand import expand_function
-from unsay.compiler.codegen.kernels.rows import WholeRows
+from unsay.compiler.codegen.kernels.rows import WholeRows, parts
 from unsay.compiler.codegen.kernels.tile import Product
 from unsay.compiler.codegen.kernels.vector import LANES, leave_if_interrupted, share
+from unsay.isa.formats import PART_COLUMNS, num_parts
 
 if TYPE_CHECKING:
     from unsay.compiler.codegen.kernels.matmul import Epilogue
@@ -44,11 +44,13 @@ _TILES = {64: (12, 4, 1), 32: (6, 2, 1), 16: (4, 2, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Expanded row groups side by side, `groups` to a unit. most_groups: there is room for; first: its first unit."""
+    """Expanded row groups side by side, `groups` to a unit, those of its rows that are taken twice two after the other.
+    planes: 2 if rows are. first: its first unit."""
 
+    planes: int
     groups: int
-    most_groups: int
     group_bytes: int
+    scale_bytes: int
     first: Value
     num_units: Value
     weights: Value
@@ -56,41 +58,67 @@ class Panel:
 
     def group(self, number: Value) -> tuple[Value, Value]:
         """Addresses of a row group and of the scales of its rows."""
-        return self.weights.at(number * self.group_bytes), self.scales.at(number * LINE_BYTES)
+        return self.weights.at(number * self.group_bytes), self.scales.at(number * self.scale_bytes)
 
 
-@contextmanager
-def panels(f: Function, product: Product, groups: int, together: int, most_bytes: int) -> Generator[Panel]:
+def panel_groups(product: Product, groups: int, together: int, most_bytes: int) -> int:
+    """Row groups that a panel has room for: units of `groups` row groups, each taken twice at least once."""
+    planes = 2 if product.num_fine else 1
+    units = most_bytes // (planes * groups * _group_bytes(product, together))
+    return max(1, units) * planes * groups
+
+
+def _group_bytes(product: Product, together: int) -> int:
+    return product.width // together * LINE_BYTES
+
+
+def panels(f: Function, product: Product, groups: int, together: int, most_bytes: int) -> Iterator[Panel]:
     """For each panel of this thread's share of the units of `groups` row groups. together: columns of a word."""
-    assert product.num_groups % groups == 0, (product, groups)
-    group_bytes = product.width // together * LINE_BYTES
-    units = max(1, most_bytes // (groups * group_bytes))
-    weights, scales = f.buffer(units * groups * group_bytes), f.buffer(units * groups * LINE_BYTES)
-    expand = expand_function(f.module, product.dtype, product.width, together)
-    begin, end = share(f, product.num_groups // groups)
-    with f.loop("panel", begin, end, units) as first:
-        leave_if_interrupted(f)
-        num_units = f.smaller(first + units, end) - first
-        panel = Panel(groups, units * groups, group_bytes, first, num_units, weights, scales)
-        with f.loop("group", 0, num_units * groups) as group:
-            f.run(expand, f["weights"].at((first * groups + group) * product.group_bytes), *panel.group(group))
-        yield panel
+    assert product.num_groups % groups == 0 == product.num_fine % (groups * LANES), (product, groups)
+    group_bytes, scale_bytes = _group_bytes(product, together), num_parts(product.width) * LINE_BYTES
+    room = panel_groups(product, groups, together, most_bytes)
+    weights, scales = f.buffer(room * group_bytes), f.buffer(room * scale_bytes)
+    num_units, num_fine = product.num_groups // groups, product.num_fine // (groups * LANES)
+    for planes, start, count in (1, 0, num_units - num_fine), (2, num_units - num_fine, num_fine):
+        if count == 0:
+            continue
+        expand = expand_function(f.module, product.dtype, product.width, together, planes)
+        begin, end = share(f, count)
+        units, made = room // (planes * groups), planes * groups
+        with f.loop("panel", begin + start, end + start, units) as first:
+            leave_if_interrupted(f)
+            panel_units = f.smaller(first + units, end + start) - first
+            panel = Panel(planes, made, group_bytes, scale_bytes, first, panel_units, weights, scales)
+            with f.loop("group", 0, panel_units * groups) as group:
+                packed = f["weights"].at((first * groups + group) * product.group_bytes)
+                f.run(expand, packed, *panel.group(group * planes))
+            yield panel
 
 
 def finish_unit(
-    f: Function, epilogue: Epilogue, unit: Value, groups: int, token: Value, tokens: Value | int, sums: Value, room: int
+    f: Function,
+    epilogue: Epilogue,
+    panel: Panel,
+    index: Value,
+    token: Value,
+    tokens: Value | int,
+    sums: Value,
+    room: int,
 ) -> None:
-    """The epilogue for tokens from `token` on. sums: f32 [groups][room][16]."""
+    """The epilogue of a panel's unit for tokens from `token` on. sums: f32 [groups][room][16]."""
     with f.loop("token", 0, tokens) as inside:
-        places = [sums.at(inside * LINE_BYTES + group * room * LINE_BYTES) for group in range(groups)]
-        epilogue(unit, token + inside, [f.load(F32X16, place, align=64) for place in places])
+        places = [sums.at(inside * LINE_BYTES + group * room * LINE_BYTES) for group in range(panel.groups)]
+        made = [f.load(F32X16, place, align=64) for place in places]
+        if panel.planes == 2:
+            made = [first + second for first, second in zip(made[::2], made[1::2], strict=True)]
+        epilogue(panel.first + index, token + inside, made)
 
 
 def whole_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
     """The loops above, over this thread's share of the units of `groups` row groups."""
     tiles = _TILES[unit.vector_bytes]
-    sums = f.buffer(groups * tiles[0] * LINE_BYTES)
-    with panels(f, product, groups, 2, PANEL_BYTES) as panel:
+    sums = f.buffer(2 * groups * tiles[0] * LINE_BYTES)
+    for panel in panels(f, product, groups, 2, PANEL_BYTES):
         start: Value | int = 0
         for tokens in tiles:
             stop = f["count"] - f["count"] % tokens
@@ -98,10 +126,10 @@ def whole_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilog
             with f.loop(f"tile{tokens}.", start, stop, tokens) as token:
                 leave_if_interrupted(f)
                 with f.loop("unit", 0, panel.num_units) as index:
-                    for place in range(groups):
-                        weights, scales = panel.group(index * groups + place)
+                    for place in range(panel.groups):
+                        weights, scales = panel.group(index * panel.groups + place)
                         f.run(tile, weights, scales, f["x"], token, sums.at(place * tokens * LINE_BYTES))
-                    finish_unit(f, epilogue, panel.first + index, groups, token, tokens, sums, tokens)
+                    finish_unit(f, epilogue, panel, index, token, tokens, sums, tokens)
             start = stop
 
 
@@ -112,23 +140,29 @@ def _tile_function(module: Module, unit: DotUnit, product: Product, tokens: int)
         x = WholeRows(f["x"], product.x_dtype, product.capacity, product.width)
         first, scale = x.plane(f["token"]), x.scale(f["token"])
         pieces = range(0, LANES, unit.lanes)
-        sums = [f.slot(vector(I32, unit.lanes), 0) for _ in pieces for _ in range(tokens)]
-        with f.loop("pair", 0, product.width // 2) as pair:
-            rows, lanes = f["weights"].at(pair * LINE_BYTES), vector(I16, 2 * unit.lanes)
-            weights = [f.load(lanes, rows.at(piece * 4), align=unit.vector_bytes) for piece in pieces]
-            for token in range(tokens):
-                both = f.load(I32, first.at(pair * 4).at(token * product.width * 2), align=4)
-                x_pair = both.splat(unit.lanes).cast("bitcast", lanes)
-                for number, values in enumerate(weights):
-                    slot = sums[token * len(weights) + number]
-                    slot.set(pair_dot(f, unit, slot.get(), values, x_pair))
-        for token in range(tokens):
-            x_scale = f.load(F32, scale.at(token * 4), align=4).splat(unit.lanes)
-            for number, piece in enumerate(pieces):
-                floats = vector(F32, unit.lanes)
-                total = sums[token * len(pieces) + number].get().cast("sitofp", floats)
-                y = total * (f.load(floats, f["scales"].at(piece * 4), align=4) * x_scale)
-                f.store(y, f["sums"].at((token * LANES + piece) * 4), align=unit.vector_bytes)
+        places = [(token, piece) for token in range(tokens) for piece in pieces]
+        floats = vector(F32, unit.lanes)
+        for token, piece in places:
+            f.store(f.constant(floats, 0.0), f["sums"].at((token * LANES + piece) * 4), align=unit.vector_bytes)
+        for part, columns in parts(f, product.width):
+            sums = {place: f.slot(vector(I32, unit.lanes), 0) for place in places}
+            part_weights, part_x = f["weights"].at(part * (PART_COLUMNS * 32)), first.at(part * (PART_COLUMNS * 2))
+            with f.loop("pair", 0, columns // 2) as pair:
+                rows, lanes = part_weights.at(pair * LINE_BYTES), vector(I16, 2 * unit.lanes)
+                weights = {piece: f.load(lanes, rows.at(piece * 4), align=unit.vector_bytes) for piece in pieces}
+                for token in range(tokens):
+                    both = f.load(I32, part_x.at(pair * 4).at(token * product.width * 2), align=4)
+                    x_pair = both.splat(unit.lanes).cast("bitcast", lanes)
+                    for piece in pieces:
+                        slot = sums[token, piece]
+                        slot.set(pair_dot(f, unit, slot.get(), weights[piece], x_pair))
+            for token, piece in places:
+                x_scale = f.load(F32, scale.at(token * 4), align=4).splat(unit.lanes)
+                d = f.load(floats, f["scales"].at(part * LINE_BYTES).at(piece * 4), align=4)
+                place = f["sums"].at((token * LANES + piece) * 4)
+                total = f.load(floats, place, align=unit.vector_bytes)
+                y = f.fma(sums[token, piece].get().cast("sitofp", floats), d * x_scale, total)
+                f.store(y, place, align=unit.vector_bytes)
 
     name = f"whole_tile_k{product.width}_t{product.capacity}_x{tokens}"
     parameters = [(PTR, "weights"), (PTR, "scales"), (PTR, "x"), (I64, "token"), (PTR, "sums")]

@@ -17,7 +17,7 @@ from unsay.compiler.codegen.kernels.attention_run import PART_TOKENS
 from unsay.compiler.codegen.kernels.long_dot import MOST
 from unsay.compiler.verify.obligation import Result, Status
 from unsay.compiler.verify.smt import Term, decide, z3
-from unsay.isa.formats import QUANT_BLOCK, WHOLE_COLUMNS, WHOLE_WEIGHT_MOST, DType, whole_most
+from unsay.isa.formats import PART_COLUMNS, PART_WEIGHT_MOST, QUANT_BLOCK, WHOLE_MOST, DType
 from unsay.isa.kv import MOST_INT8_DIM
 
 
@@ -39,11 +39,8 @@ BLOCKS = {
 }  # fmt: skip
 """The sum i of one block of N4."""
 
-WHOLE = {
-    width: Accumulator((-WHOLE_WEIGHT_MOST, WHOLE_WEIGHT_MOST), (-whole_most(width), whole_most(width)), width)
-    for width in (32, 576, 1536, 4096, WHOLE_COLUMNS)
-}
-"""The sum i of N15 over rows of some widths, the narrowest and the widest among them."""
+PART = Accumulator((-PART_WEIGHT_MOST, PART_WEIGHT_MOST), (-WHOLE_MOST, WHOLE_MOST), PART_COLUMNS)
+"""The sum i of N15 over a part of a row."""
 
 _LONG = (-MOST, MOST)
 
