@@ -83,6 +83,14 @@ def tiny_path(tiny_paths: dict[str, Path]) -> Path:
     return tiny_paths["llama-q4_1"]
 
 
+@pytest.fixture(scope="session")
+def wide_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose rows have two parts and three (N15), the last one short."""
+    from tests.tiny import write_tiny_gguf
+
+    return write_tiny_gguf(tmp_path_factory.mktemp("wide") / "wide.gguf", embedding=224, ffn=416)
+
+
 @pytest.fixture(scope="session", params=sorted(TINY_VARIANTS))
 def tiny_variant_path(request: pytest.FixtureRequest, tiny_paths: dict[str, Path]) -> Path:
     """Each tiny model in turn."""

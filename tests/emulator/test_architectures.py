@@ -47,16 +47,16 @@ def test_so_does_aarch64_with_int8_pages(
 
 @pytest.mark.parametrize("target", ["aarch64-dotprod", "aarch64-i8mm"])
 def test_so_does_aarch64_in_the_fast_class(
-    target: str, tiny_paths: dict[str, Path], start: tuple[bytes, int], tmp_path: Path
+    target: str, wide_path: Path, start: tuple[bytes, int], tmp_path: Path
 ) -> None:
-    prompts, decode = (make_case(tiny_paths["llama-q4_1"], decode=many, prefill=FAST) for many in (False, True))
+    prompts, decode = (make_case(wide_path, decode=many, prefill=FAST) for many in (False, True))
     code = prompts.code(find_target(target))
     for case in (prompts, decode):
         case.assert_equal(*qemu.run_step(qemu.find_qemu(), start, code, case.arrays, case.counts, tmp_path))
 
 
-def test_so_does_webassembly_in_the_fast_class(tiny_paths: dict[str, Path], tmp_path: Path) -> None:
-    prompts, decode = (make_case(tiny_paths["llama-q4_1"], decode=many, prefill=FAST) for many in (False, True))
+def test_so_does_webassembly_in_the_fast_class(wide_path: Path, tmp_path: Path) -> None:
+    prompts, decode = (make_case(wide_path, decode=many, prefill=FAST) for many in (False, True))
     code = prompts.code(find_target("wasm32-simd128"))
     for case in (prompts, decode):
         case.assert_equal(*node.run_step(node.find_node(), code, case.arrays, case.counts, tmp_path))

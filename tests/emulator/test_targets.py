@@ -49,12 +49,12 @@ def test_target_gives_the_bits_of_the_reference(
     case.assert_equal(*run_step(bochs, rom, code.blob, code.entry["step"], case.arrays, case.counts, tmp_path))
 
 
-@pytest.mark.parametrize("variant", ["llama-q4_1", "llama-q8_0-d64"])
+@pytest.mark.parametrize("is_wide", [False, True])
 @pytest.mark.parametrize("target", sorted(_ON_EMULATOR))
 def test_so_it_does_in_the_fast_class(
-    target: str, variant: str, tiny_paths: dict[str, Path], bochs: Path, rom: bytes, tmp_path: Path
+    target: str, is_wide: bool, tiny_paths: dict[str, Path], wide_path: Path, bochs: Path, rom: bytes, tmp_path: Path
 ) -> None:
-    case = make_case(tiny_paths[variant], prefill=FAST)
+    case = make_case(wide_path if is_wide else tiny_paths["llama-q8_0-d64"], prefill=FAST)
     code = case.code(_ON_EMULATOR[target])
     case.assert_equal(*run_step(bochs, rom, code.blob, code.entry["step"], case.arrays, case.counts, tmp_path))
 

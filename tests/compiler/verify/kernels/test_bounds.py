@@ -32,6 +32,10 @@ def text(lowered: Lowered) -> str:
     return step_text(_step(lowered), UNIT)
 
 
+def _lowered(spec: ModelSpec) -> Lowered:
+    return lower(run_passes(build_graph(spec, tensor_types(spec), 48, 8)), spec, 48, 8)
+
+
 def _step(lowered: Lowered, spec: ModelSpec = SPEC) -> Step:
     return Step(lowered.program, spec, max_tokens=48, max_rows=8, max_threads=4, scratch_offset=lowered.arena_bytes)
 
@@ -47,13 +51,12 @@ def test_every_access_of_a_step_is_inside(lowered: Lowered):
 
 @pytest.mark.parametrize("only", ["rms_norm", "qkv", "quant", "gate_up", "matmul"])
 @pytest.mark.parametrize("unit", [UNIT, AMX], ids=["avx2", "amx"])
-def test_so_is_every_access_of_the_kernels_of_the_fast_class(lowered: Lowered, unit: DotUnit, only: str):
-    result = _proved(fast_program(lowered, DType.Q16P if unit.amx else DType.Q16), only=only, unit=unit)
+def test_so_is_every_access_of_the_kernels_of_the_fast_class(unit: DotUnit, only: str):
+    """Rows of two parts and of three (N15), the last one short."""
+    spec = SPEC._replace(embedding_size=224, ffn_size=416)
+    fast = fast_program(_lowered(spec), DType.Q16P if unit.amx else DType.Q16)
+    result = attempt(lambda: prove_step(_step(fast, spec), unit, None, only))
     assert result.status is Status.PROVED and not result.detail.startswith("0 kernels"), result
-
-
-def _lowered(spec: ModelSpec) -> Lowered:
-    return lower(run_passes(build_graph(spec, tensor_types(spec), 48, 8)), spec, 48, 8)
 
 
 @pytest.mark.parametrize("only", ["append", "attend", "merge"])
