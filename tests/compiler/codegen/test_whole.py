@@ -21,7 +21,7 @@ from tests.compiler.codegen.steps import (
     run_reference,
 )
 from tests.compiler.codegen.test_kernels import assert_same
-from unsay.isa.formats import FLOAT_WEIGHTS, QUANTISED_WEIGHTS, DType
+from unsay.isa.formats import FLOAT_WEIGHTS, PART_COLUMNS, QUANTISED_WEIGHTS, DType
 from unsay.isa.opcodes import NO_REGISTER
 
 unit_and_format = pytest.mark.parametrize(
