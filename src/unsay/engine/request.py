@@ -19,7 +19,7 @@ MAX_UNDELIVERED = 2
 
 
 class Request:
-    """One answer in the making. Changed only under the scheduler's lock.
+    """One answer in the making. Changed only under the scheduler's lock, but for the mark that `Engine.stop` makes.
 
     context: owned by the caller; holds all tokens before the next, at least one of them pending.
     history: ids of the context, kept by the caller and grown here as tokens are chosen.
