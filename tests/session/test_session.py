@@ -737,6 +737,23 @@ def test_a_full_context_is_said_and_nothing_changes(model: Model, chat: Session)
     assert chat.token_ids == ids
 
 
+@pytest.mark.parametrize("finish", ["length", "stop"])
+def test_an_injection_that_does_not_fit_leaves_the_answer_ended(model: Model, chat: Session, finish: str) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=3)
+    if finish == "stop":
+        end = min(model.tokenizer.eos_ids)
+        chat.generate(max_tokens=1, ignore_eos=False, logit_bias={end: 100.0})
+    before = (chat.finish, chat.answer_ids, chat.history())
+    assert before[0] == finish
+    room = model.spec.context_length - len(chat.token_ids) - (finish == "length")
+    with pytest.raises(ContextFullError):
+        chat.inject("\n" + "x" * room)
+    assert (chat.finish, chat.answer_ids, chat.history()) == before
+    chat.inject("x" * room)
+    assert len(chat.generate(max_tokens=9)) > room
+
+
 def test_an_answer_ends_where_the_context_does(model: Model, chat: Session) -> None:
     limit = model.spec.context_length
     one = model.tokenize("!")

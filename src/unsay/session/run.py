@@ -114,14 +114,19 @@ class Runner:
         timeline.settle()
         return timeline
 
+    @property
+    def has_end(self) -> bool:
+        """Whether the last token of the answer said its end."""
+        place = self._timeline.place
+        is_ended = place.finish == "stop" and place.length > place.answer_start
+        return is_ended and self._timeline.ids[place.length - 1] in self._tokenizer.eos_ids
+
     def reopen(self) -> None:
         """An answer that ended may go on: a token that said its end is taken out."""
-        timeline, place = self._timeline, self._timeline.place
-        is_ended = place.length > place.answer_start and timeline.ids[place.length - 1] in self._tokenizer.eos_ids
-        if place.finish == "stop" and is_ended:
-            timeline.truncate(place.length - 1, Verb.REOPEN)
+        if self.has_end:
+            self._timeline.truncate(self._timeline.place.length - 1, Verb.REOPEN)
         else:
-            timeline.open_answer()
+            self._timeline.open_answer()
 
     # A run
 

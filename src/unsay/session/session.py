@@ -139,9 +139,11 @@ class Session:
         _check_text("injection", text)
         started = perf_counter()
         with self._lock:
-            self._runner.settle().enter_sampled()  # with why it ended, before it is open again
-            self._runner.reopen()
+            timeline = self._runner.settle()
             ids = self._tokenizer.encode(self._corrections.carry + text)
+            self._check_fits(Verb.INJECT, len(ids) - self._runner.has_end)
+            timeline.enter_sampled()  # with why it ended, before it is open again
+            self._runner.reopen()
             kept = self._place.length
             self._grow(Verb.INJECT, ids, opens_answer=False, has_turns=self._place.has_turns)
             self._corrections.inject(kept, len(ids), started)
@@ -279,7 +281,7 @@ class Session:
     # Shared by the verbs; the lock is held
 
     def _grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
-        self._check_room(len(ids) + 1, f"the {verb.value} text and one token of answer")
+        self._check_fits(verb, len(ids))
         self._timeline.grow(verb, ids, opens_answer, has_turns)
         self._corrections.carry = ""
 
@@ -295,6 +297,9 @@ class Session:
     def _check_not_empty(self) -> None:
         if self._place.length == 0:
             raise RequestError("the context is empty, there is nothing to continue: call user() or append() first")
+
+    def _check_fits(self, verb: Verb, num_ids: int) -> None:
+        self._check_room(num_ids + 1, f"the {verb.value} text and one token of answer")
 
     def _check_room(self, num_tokens: int, what: str) -> None:
         limit = self._engine.scheduler.context_length
