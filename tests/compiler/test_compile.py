@@ -90,7 +90,7 @@ def test_the_same_file_gives_the_same_bytes(
     assert (first.cache_root / weights).read_bytes() == (second.cache_root / weights).read_bytes()
 
 
-def test_a_pass_that_is_refuted_ends_the_compilation_and_nothing_is_kept(
+def test_a_pass_that_is_refuted_ends_the_compilation_and_no_image_is_kept(
     tiny_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fuse_ffn(graph: Graph) -> int:

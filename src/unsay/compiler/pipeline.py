@@ -63,8 +63,8 @@ class Job:
 def build_image(job: Job) -> ImageFiles:
     """Compile the model and store the image.
 
-    LLVM works in a process of its own as soon as there is a program for it. Meanwhile the weights are packed and what
-    the program came by is proved; nothing is stored before both are done.
+    LLVM works in a process of its own as soon as there is a program for it. Meanwhile the weights are packed, and kept
+    under a name that says what is in them, and what the program came by is proved; no image is stored before that.
     """
     _report(job, 0)
     loaded = load(job.source, job.kv, job.prefill)

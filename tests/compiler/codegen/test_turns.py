@@ -26,8 +26,9 @@ from unsay.compiler.models import build_graph
 from unsay.compiler.passes import run_passes
 from unsay.compiler.verify.kernels.bounds import prove_step
 from unsay.compiler.verify.obligation import Result, Status, attempt
+from unsay.errors import ProgramError
 from unsay.isa.formats import DType
-from unsay.isa.program import Program
+from unsay.isa.program import Program, make
 
 UNIT = UNITS["avx2"]
 SPEC = TINY._replace(num_layers=4, num_heads=2, num_kv_heads=1, context_length=600)
@@ -80,6 +81,14 @@ def test_a_layer_of_another_format_ends_a_stretch() -> None:
     names = ["NORM", "QKV", "ATTN", "MATMUL"]
     assert shape(hand_made(4).program) == [(4, names)]
     assert shape(hand_made(5, odd=2).program) == [(2, names), *((1, [name]) for name in names), (2, names)]
+
+
+def test_a_register_without_a_tensor_is_refused_in_a_later_turn_too() -> None:
+    step = hand_made(4)
+    *others, last = step.program
+    wrong = Program((*others, make("MATMUL", *last.registers[:3], 13, flags=("ACCUMULATE",))))
+    with pytest.raises(ProgramError, match="R13 names no tensor"):
+        step_text(Step(wrong, step.spec, CAPACITY, 4, 4, 1 << 20), UNIT)
 
 
 def test_no_stretch_loses_an_instruction() -> None:

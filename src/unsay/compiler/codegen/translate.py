@@ -58,5 +58,9 @@ def _translated(write: Callable[[], str], target: Target, form: Form) -> bytes:
             llvm.kill()
             raise
     if llvm.returncode:
-        raise TargetError(f"LLVM cannot make {target.name} code: {words.decode(errors='replace').strip()}")
+        said = words.decode(errors="replace").strip() or (
+            f"its process ended with {llvm.returncode} and said nothing; "
+            "-9 is mostly want of memory, of which it takes 160 MB"
+        )
+        raise TargetError(f"LLVM cannot make {target.name} code: {said}")
     return made

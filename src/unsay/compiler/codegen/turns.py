@@ -126,10 +126,12 @@ def _work(instruction: Instruction, index: int, named: dict[int, Named]) -> Work
             same.append(value)
     tensors = {register: named[register] for register in instruction.registers if register in named}
     for place, register in enumerate(instruction.registers):
-        if register in tensors:
-            same += [place, *_what(tensors[register])]
-            if _is_weight(tensors[register].tensor):
-                numbers[place] = tensors[register].tensor.integer("offset")
+        if register not in tensors:
+            same.append(register)
+            continue
+        same.append(_what(tensors[register]))
+        if _is_weight(tensors[register].tensor):
+            numbers[place] = tensors[register].tensor.integer("offset")
     return Work(instruction, index, tensors, tuple(same), numbers)
 
 
@@ -137,11 +139,11 @@ def _is_weight(tensor: Instruction) -> bool:
     return Region(tensor.flags & 3) is Region.PERSISTENT
 
 
-def _what(named: Named) -> list[object]:
+def _what(named: Named) -> tuple[object, ...]:
     """All of a tensor but where a weight lies."""
     fields = zip(named.tensor.row.fields, named.tensor.payload, strict=True)
     kept = [value for (name, _), value in fields if name != "offset" or not _is_weight(named.tensor)]
-    return [named.tensor.flags, named.is_logits, *kept]
+    return (named.tensor.flags, named.is_logits, *kept)
 
 
 def _logits_tensors(program: Program) -> frozenset[int]:

@@ -103,6 +103,8 @@ def _configuration(machine: Machine, address: Pointer) -> list[_Shape]:
     if len(known) < len(words) or [word for place, word in enumerate(known) if place not in (2, 3, 6)] != _FIXED:
         raise KernelTextError("a configuration of tiles of another kind")
     low, high, rows = known[2], known[3], known[6]
+    if not (low.is_constant and high.is_constant):
+        raise KernelTextError(f"tiles with rows of {low} and {high} bytes")
     row_bytes = (low.constant + (high.constant << 64)).to_bytes(16, "little")
     return [
         _Shape(_byte(rows, tile), int.from_bytes(row_bytes[2 * tile : 2 * tile + 2], "little"))
