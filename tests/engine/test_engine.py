@@ -161,6 +161,32 @@ def test_a_stop_disturbs_no_step_that_does_not_compute_for_the_request(model: Mo
         request.context.release()
 
 
+def test_what_others_run_again_is_not_stopped_twice(model: Model) -> None:
+    """Or a session that is stopped faster than a step takes would hold everybody up."""
+    stays, gone = request_for(model, prompt(2)), [request_for(model, prompt(number)) for number in (1, 3, 4)]
+    left = list(gone)
+    run, words = model.engine.machine.executor.run, []
+
+    def stopping_run(batch: Batch):
+        if left:
+            model.engine.stop(left.pop(0))
+        if left:
+            model.engine.submit(left[0])
+        words.append(model.engine.machine.executor.interrupt_word[0])
+        return run(batch)
+
+    model.engine.submit(stays)
+    model.engine.submit(gone[0])
+    model.engine.machine.executor.run = stopping_run  # type: ignore[method-assign]
+    assert model.engine.next_event(stays) is not None
+    assert words == [1, 0]
+    assert model.engine.next_event(stays) is not None
+    assert words == [1, 0, 1, 0]
+    for request in (stays, *gone):
+        model.engine.withdraw(request)
+        request.context.release()
+
+
 def test_a_waiting_reader_sleeps(model: Model) -> None:
     run = model.engine.machine.executor.run
     release = threading.Event()

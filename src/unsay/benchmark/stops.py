@@ -26,7 +26,7 @@ _TIMED_TOKENS = 16
 class Stops(NamedTuple):
     """From the call of interrupt() in another thread.
 
-    stop: to its return, when the session is free and nothing is computed for it any more. taken_back: to the return of
+    stop: to its return, when the session is free and machine code is told to stop. taken_back: to the return of
     a rollback made right behind it, which is the first to need what the stop left to be done. ended: until the stopped
     loop had ended in its own thread, which has to get the processor for it.
     """

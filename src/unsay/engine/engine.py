@@ -130,10 +130,10 @@ class Engine:
         """Compute nothing for a request any more, in the middle of a step if need be; `withdraw` follows.
 
         Takes no lock and waits for nothing, so until then its context may be in use. What a step makes for it is
-        dropped; if a step was stopped, the others in it have it run again.
+        dropped; if a step was stopped, the others in it have it run again, to its end.
         """
         request.is_withdrawn = True
-        if request in self.scheduler.in_flight:
+        if request in self.scheduler.in_flight and not self.scheduler.must_end:
             self._interrupt_word[0] = 1
 
     def withdraw(self, request: Request) -> None:

@@ -50,6 +50,8 @@ class Scheduler:
     """Holds the requests in order of arrival and the shares of the step in flight.
 
     max_tokens, max_rows: what one step takes. The lock guards the requests too; `next_batch` and `commit` alternate.
+    must_end: whether the next step is one that others run again, since it was stopped: it is not stopped once more, or
+    they might never get on.
     """
 
     def __init__(self, max_tokens: int, max_rows: int, context_length: int) -> None:
@@ -59,6 +61,7 @@ class Scheduler:
         self.context_length = context_length
         self.requests: list[Request] = []
         self.in_flight: dict[Request, Share] = {}
+        self.must_end = False
         self._turns = itertools.count(1)
         self._was_fast = False
 
@@ -97,6 +100,7 @@ class Scheduler:
         """Move the lengths and hand every chosen token to its request; nothing at all if the step was interrupted."""
         with self.lock:
             in_flight, self.in_flight = self.in_flight, {}
+            self.must_end = choices is None and any(not request.is_withdrawn for request in in_flight)
             if choices is None:
                 return []
             assert len(choices) == len(batch.lanes), (len(choices), len(batch.lanes))
