@@ -88,6 +88,11 @@ def row_loop(f: Function, unit: DotUnit, product: Product, groups: int, epilogue
         with f.when(is_alone):
             _of_one_token(f, unit, product, groups, epilogue)
         f.return_if(is_alone)
+    _of_chunks(f, unit, product, groups, epilogue)
+
+
+def _of_chunks(f: Function, unit: DotUnit, product: Product, groups: int, epilogue: Epilogue) -> None:
+    """The loops over all tokens; a thread helps others in the last chunk, for its notes are of one."""
     chunk, token_bytes = _chunk_tokens(unit, product), Notes(unit, product, 1).num_bytes
     sums, notes = f.buffer(groups * unit.tiles[0] * LANES * 4), f.buffer(chunk * token_bytes)
     with f.loop("chunk", 0, f["count"], chunk) as start:

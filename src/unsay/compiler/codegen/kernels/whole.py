@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unsay.compiler.codegen.builder import F32, F32X16, I16, I32, I64, PTR, Function, Module, Value, vector
+from unsay.compiler.codegen.builder import F32, F32X16, I16, I32, I64, PTR, Function, Module, Slot, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit
 from unsay.compiler.codegen.kernels.expand import expand_function
 from unsay.compiler.codegen.kernels.rows import WholeRows, parts
@@ -141,9 +141,9 @@ def _tile_function(module: Module, unit: DotUnit, product: Product, tokens: int)
         first, scale = x.plane(f["token"]), x.scale(f["token"])
         pieces = range(0, LANES, unit.lanes)
         places = [(token, piece) for token in range(tokens) for piece in pieces]
-        floats = vector(F32, unit.lanes)
+        zero = f.constant(vector(F32, unit.lanes), 0.0)
         for token, piece in places:
-            f.store(f.constant(floats, 0.0), f["sums"].at((token * LANES + piece) * 4), align=unit.vector_bytes)
+            f.store(zero, f["sums"].at((token * LANES + piece) * 4), align=unit.vector_bytes)
         for part, columns in parts(f, product.width):
             sums = {place: f.slot(vector(I32, unit.lanes), 0) for place in places}
             part_weights, part_x = f["weights"].at(part * (PART_COLUMNS * 32)), first.at(part * (PART_COLUMNS * 2))
@@ -156,18 +156,25 @@ def _tile_function(module: Module, unit: DotUnit, product: Product, tokens: int)
                     for piece in pieces:
                         slot = sums[token, piece]
                         slot.set(pair_dot(f, unit, slot.get(), weights[piece], x_pair))
-            for token, piece in places:
-                x_scale = f.load(F32, scale.at(token * 4), align=4).splat(unit.lanes)
-                d = f.load(floats, f["scales"].at(part * LINE_BYTES).at(piece * 4), align=4)
-                place = f["sums"].at((token * LANES + piece) * 4)
-                total = f.load(floats, place, align=unit.vector_bytes)
-                y = f.fma(sums[token, piece].get().cast("sitofp", floats), d * x_scale, total)
-                f.store(y, place, align=unit.vector_bytes)
+            for place, total in sums.items():
+                _add_part(f, unit, part, place, scale, total)
 
     name = f"whole_tile_k{product.width}_t{product.capacity}_x{tokens}"
     parameters = [(PTR, "weights"), (PTR, "scales"), (PTR, "x"), (I64, "token"), (PTR, "sums")]
     doc = f"sums f32 [{tokens}][16] of an expanded row group [16, {product.width}] and {tokens} tokens of Q16"
     return module.define(name, parameters, write, doc, inline=False)
+
+
+def _add_part(f: Function, unit: DotUnit, part: Value, place: tuple[int, int], scale: Value, total: Slot) -> None:
+    """A part's share of some sums. place: token and first row; total: the exact sums. scale: address of those of x."""
+    token, piece = place
+    floats = vector(F32, unit.lanes)
+    x_scale = f.load(F32, scale.at(token * 4), align=4).splat(unit.lanes)
+    d = f.load(floats, f["scales"].at(part * LINE_BYTES).at(piece * 4), align=4)
+    address = f["sums"].at((token * LANES + piece) * 4)
+    before = f.load(floats, address, align=unit.vector_bytes)
+    y = f.fma(total.get().cast("sitofp", floats), d * x_scale, before)
+    f.store(y, address, align=unit.vector_bytes)
 
 
 def pair_dot(f: Function, unit: DotUnit, total: Value, weights: Value, x: Value) -> Value:
