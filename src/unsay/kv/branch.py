@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from unsay.core import PAGE_TOKENS
 from unsay.errors import PositionError
+from unsay.kv.mend import mend
 from unsay.kv.node import NO_PAGE, Node, ancestor, num_pages, path_up
 
 if TYPE_CHECKING:
@@ -97,9 +98,12 @@ class Branch:
         """Keep the first `length` tokens, found in O(log n). PositionError unless it is an integer in 0..length."""
         if type(length) is not int or not 0 <= length <= self.length:
             raise PositionError(length, (0, self.length), "length")
-        with self.tree.lock:
+        tree = self.tree
+        with tree.lock:
+            if tree.num_begun != tree.num_ended:
+                mend(tree)
             self._close_reservation()
-            tree, old, tip = self.tree, self.tip, ancestor(self.tip, num_pages(length))
+            old, tip = self.tip, ancestor(self.tip, num_pages(length))
             tree.num_begun += 1
             tip.refs += 1
             self.tip, self.length = tip, length
@@ -186,6 +190,8 @@ class Branch:
         """Let go of everything; idempotent. Memory goes back to the system when nobody else holds it."""
         with self.tree.lock:
             if self.holds_nodes:
+                if self.tree.num_begun != self.tree.num_ended:
+                    mend(self.tree)
                 self._let_go(RELEASED)
             self.state, self.lost_ids = RELEASED, ()
         self.tree.trim()

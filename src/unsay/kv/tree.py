@@ -34,7 +34,7 @@ their ids; `Branch.unpark` finds again what the tree still has and returns the i
 Every public method takes the tree's lock, so branches of one tree may be used by different threads; one branch belongs
 to one thread at a time. A branch that is garbage-collected without `release` is released at the next reservation.
 A change may be cut short anywhere by a KeyboardInterrupt: num_begun and num_ended differ from then on until the next
-reservation, which makes references, free pages, registrations and tables anew from the branches (kv/mend.py).
+reservation, truncation or release, which makes references, free pages, registrations and tables anew (kv/mend.py).
 Memory of freed pages goes back to the system at the end of `release`, and a page at a time in `commit`. A step that was
 told to stop may still write rows after its branch has let go of them: it is over before anyone reserves again.
 """
