@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     made.add_argument("--rounds", type=int, default=5, help="samples of each figure")
     made.add_argument("--latencies", type=int, default=500, help="samples of a stop; twice as many of a rollback")
     made.add_argument(
-        "--text", type=Path, default=_TEXT, help="for perplexity; the target is about WikiText-2's test part"
+        "--text", type=Path, default=_TEXT, help="for perplexity; the target is about WikiText-2's wiki.test.tokens"
     )
     made.add_argument("--chunks", type=int, default=40, help="windows of 512 tokens of that text")
     made.add_argument("--patience", type=float, default=30, help="seconds a sample may wait for the machine to be idle")
