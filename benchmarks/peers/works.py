@@ -38,8 +38,8 @@ _PREFILL_START, _PREFILL_STEP = 11, 7
 
 _WINDOW = 512
 _WIKITEXT = "= Robert <unk> ="
-"""How the test part of WikiText-2 begins, with rare words left out: wiki.test.tokens. On it llama.cpp has the perplexity
-that is recorded of it; on wiki.test.raw, where they stand, everybody has a fifth more."""
+"""How the test part of WikiText-2 begins, with rare words left out: wiki.test.tokens. On it llama.cpp has about
+the perplexity that is recorded of it; on wiki.test.raw, where they stand, everybody has a fifth more."""
 
 
 @dataclass(frozen=True, slots=True)
