@@ -12,6 +12,7 @@ import pytest
 import unsay
 from tests.exactness.runs import Outcome, run_alone, run_together
 from tests.exactness.test_company import BATCH_SIZES, CHUNKS, NUM_THREADS, load, make_sequences, runnable_targets
+from tests.tiny import write_tiny_gguf
 from unsay.compiler.compile import compile_model
 from unsay.core import SamplingParams
 from unsay.errors import RequestError, UnsupportedError
@@ -56,6 +57,18 @@ def test_neither_instruction_set_nor_executor_shows(
         run_alone(model, sequences[1], 16).assert_equals(outcomes[1], target)
     with load(tiny_variant_path, prefill=FAST, executor="reference", target=target) as model:
         run_alone(model, sequences[1], 64).assert_equals(outcomes[1], "the definition")
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_weights_of_a_layer_may_be_floats_and_integers(tmp_path: Path, architecture: str) -> None:
+    formats = {"default": "Q4_1", "attn_q": "F16", "attn_k": "Q8_0", "ffn_up": "BF16"}
+    path = write_tiny_gguf(tmp_path / "mixed.gguf", dtype=formats, architecture=architecture)
+    with load(path, prefill=FAST, num_threads=2) as model:
+        keys = in_turns(make_sequences(model, 1, 90)[0])
+        whole = run_alone(model, keys)
+        run_alone(model, keys, 7).assert_equals(whole, "chunks")
+    with load(path, prefill=FAST, executor="reference") as slow:
+        run_alone(slow, keys).assert_equals(whole, "the definition")
 
 
 def test_smollm2_gives_one_answer(smollm2: Path) -> None:

@@ -53,6 +53,28 @@ def test_a_product_over_logit_rows_stays() -> None:
     assert fast_program(exact, DType.Q16) == exact
 
 
+def shared(*between: Instruction) -> tuple[Instruction, ...]:
+    """R2 = norm of R1, R5 = R2 quantised; R4 = W R2, then R4 = W R5, with something between."""
+    *before, norm, out, first = product()
+    x, quantised = tensor(2, DType.F32, 64, 4096), tensor(5, DType.Q8W, 64, 16384)
+    before[1] = x
+    return (*before, norm, quantised, make("QUANT", 5, 2), out, first, *between, make("MATMUL", 4, 5, 3))
+
+
+def test_an_operand_in_two_kinds_becomes_one_tensor() -> None:
+    fast = fast_program(lowered(*shared()), DType.Q16)
+    names = [op.row.name for op in fast.program]
+    assert names.count("MATMUL") == 2 and "QUANT" not in names
+    x, quantised = fast.program.instructions[1], fast.program.instructions[4]
+    assert x.registers[0] == 2 and quantised.registers[0] == 5 and x.payload == quantised.payload
+    assert fast.arena_bytes == END + activation_bytes(DType.Q16, 8, 64) // 64 * 64 + 64
+
+
 def test_an_operand_that_others_read_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="ADD"):
         fast_program(lowered(*product(), make("ADD", 4, 4, 2)), DType.Q16)
+
+
+def test_an_operand_whose_place_is_taken_too_early_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"MATMUL uses Q8W \[tokens, 64\] at 16384.* prefill 'exact'"):
+        fast_program(lowered(*shared(make("NORM", 2, 1, 3, eps=1e-5))), DType.Q16)

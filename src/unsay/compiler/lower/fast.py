@@ -2,6 +2,7 @@
 
     TENSOR that a MATMUL, QKV or FFN over tokens reads as x     any type, at its offset  ->  Q16 or Q16P, at its own
     FFN                                                         hidden of any type       ->  likewise
+    QUANT that makes one such tensor of another                 gone: the other is Q16 already, and stands for both
 
 What writes such a tensor (NORM, ATTN, QUANT, SILU_MUL) quantises whole rows then, and the product takes its weights as
 int8. Everything else is the same instruction: the residual stream, attention, and all that counts logit rows.
@@ -10,7 +11,7 @@ The offsets lie behind the exact program's arena, and `check_arena` is asked aga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 
 from unsay.compiler.lower.lower import Lowered
@@ -31,42 +32,84 @@ def fast_program(exact: Lowered, x_dtype: DType) -> Lowered:
 
     Raises UnsupportedError where it has none.
     """
-    operands = {named[op.registers[_X]] for op, named in _walk(exact.program) if _is_over_tokens(op, named)}
-    _check(exact.program, operands)
+    homes = _homes(exact.program)
+    _check_users(exact.program, homes)
+    _check_order(exact.program, homes)
     room = _Room(x_dtype, exact.arena_bytes)
-    program = Program(tuple(_changed(op, operands, room) for op in exact.program), exact.program.data)
-    return Lowered(program, exact.plan, room.end)
+    code = tuple(_changed(op, homes, room) for op, named in _walk(exact.program) if not _is_between(op, named, homes))
+    return Lowered(Program(code, exact.program.data), exact.plan, room.end)
 
 
 def _walk(program: Program) -> Iterator[tuple[Instruction, dict[int, Instruction]]]:
-    """Every instruction but TENSOR, and the TENSOR that each register comes from."""
+    """Every instruction, and the TENSOR that each register comes from."""
     named: dict[int, Instruction] = {}
     for op in program:
         if op.row.name == "TENSOR":
-            named[op.registers[0]] = replace(op, registers=_NOWHERE)
-        else:
-            yield op, named
+            named[op.registers[0]] = _nowhere(op)
+        yield op, named
 
 
-_NOWHERE = (NO_REGISTER,) * 4
-"""Two TENSOR instructions that differ in the register alone name the same tensor."""
+def _nowhere(tensor: Instruction) -> Instruction:
+    """Two TENSOR instructions that differ in the register alone name the same tensor."""
+    return replace(tensor, registers=(NO_REGISTER,) * 4)
+
+
+def _homes(program: Program) -> dict[Instruction, Instruction]:
+    """What stands for each operand of a product over tokens: the operand that a QUANT makes it of, or itself."""
+    operands = {named[op.registers[_X]] for op, named in _walk(program) if _is_over_tokens(op, named)}
+    homes = {operand: operand for operand in operands}
+    for op, named in _walk(program):
+        if _is_between(op, named, operands):
+            homes[named[op.registers[0]]] = named[op.registers[_X]]
+    return homes
 
 
 def _is_over_tokens(op: Instruction, named: dict[int, Instruction]) -> bool:
     return op.row.name in _PRODUCTS and named[op.registers[_X]].has("DIM_TOKENS")
 
 
-def _check(program: Program, operands: set[Instruction]) -> None:
+def _is_between(op: Instruction, named: dict[int, Instruction], operands: Container[Instruction]) -> bool:
+    """Whether it makes one operand of another: that is for weights that are floats, this for quantised ones."""
+    return op.row.name == "QUANT" and all(named[register] in operands for register in op.registers[:2])
+
+
+def _check_users(program: Program, homes: dict[Instruction, Instruction]) -> None:
     """An operand is written by what can quantise, and read by products alone."""
     for op, named in _walk(program):
+        if op.row.name == "TENSOR" or _is_between(op, named, homes):
+            continue
         for place, register in enumerate(op.registers):
-            if register == NO_REGISTER or named[register] not in operands:
-                continue
-            if (place, op.row.name) not in _ALLOWED:
-                raise UnsupportedError(f"{op.row.name} with an operand of a product: the fast class has no such step")
+            if named.get(register) in homes and (place, op.row.name) not in _ALLOWED:
+                raise _refused(op, named[register])
 
 
 _ALLOWED = {(0, name) for name in _MAKERS} | {(_X, name) for name in _PRODUCTS}
+
+
+def _check_order(program: Program, homes: dict[Instruction, Instruction]) -> None:
+    """What stands for an operand is not written again before a product has read it.
+
+    made, held: the number of the instruction that an operand comes from, and of what last wrote the one in its place.
+    """
+    made: dict[Instruction, int] = {}
+    held: dict[Instruction, int] = {}
+    for number, (op, named) in enumerate(_walk(program)):
+        out, x = (named.get(register) for register in op.registers[:2])
+        if op.row.name in _PRODUCTS and x in homes and made[x] != held[homes[x]]:
+            raise _refused(op, x)
+        if x in homes and out in homes and _is_between(op, named, homes):
+            made[out] = made[x]
+        elif op.row.name in _MAKERS and out in homes:
+            made[out] = held[homes[out]] = number
+
+
+def _refused(op: Instruction, tensor: Instruction) -> UnsupportedError:
+    kind, columns, offset = DType(tensor.integer("dtype")).name, tensor.integer("dim1"), tensor.integer("offset")
+    return UnsupportedError(
+        f"prefill 'fast' is not there for this model: {op.row.name} uses {kind} [tokens, {columns}] at {offset} as it "
+        "is, and products with other weights would have it as int16. Load it with prefill 'exact', or give the weights "
+        "that read one input (Q, K and V of a layer; gate and up) all quantised formats, or all floats"
+    )
 
 
 @dataclass(slots=True)
@@ -86,12 +129,13 @@ class _Room:
         return self.given[key]
 
 
-def _changed(op: Instruction, operands: set[Instruction], room: _Room) -> Instruction:
-    if op.row.name == "TENSOR" and replace(op, registers=_NOWHERE) in operands:
-        place = room.offset(op.integer("dim0"), op.integer("dim1"), op.integer("dtype"), op.integer("offset"))
+def _changed(op: Instruction, homes: dict[Instruction, Instruction], room: _Room) -> Instruction:
+    home = homes.get(_nowhere(op)) if op.row.name == "TENSOR" else None
+    if home is not None:
+        place = room.offset(*(home.integer(name) for name in ("dim0", "dim1", "dtype", "offset")))
         return _with(op, dtype=int(room.dtype), offset=place)
     if op.row.name == "FFN":
-        size, rows = op.integer("ffn_size"), next(iter(operands)).integer("dim0")
+        size, rows = op.integer("ffn_size"), next(iter(homes)).integer("dim0")
         return _with(op, hidden=room.offset(rows, size, op.integer("hidden")), hidden_dtype=int(room.dtype))
     return op
 
