@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,12 @@ def leftovers(root: Path) -> list[Path]:
     return [*root.glob("tmp/*"), *root.glob("*/*.[0-9]*")]
 
 
+def children(process: int) -> list[int]:
+    """Processes that it started and that have not ended."""
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
 def test_an_image_of_every_variant_is_complete(tiny_variant_path: Path, empty_cache: Path) -> None:
     files = compile_model(tiny_variant_path, target=TARGET)
     manifest = Manifest.from_json(files.manifest.read_text())
@@ -103,6 +112,36 @@ def test_a_pass_that_is_refuted_ends_the_compilation_and_no_image_is_kept(
     with pytest.raises(PassError, match=r"fuse_ffn is refuted: %blk\.0\.hidden"):
         compile_model(tiny_path, target=TARGET)
     assert list(empty_cache.glob("images/*")) == [] and leftovers(empty_cache) == []
+
+
+def test_a_ctrl_c_leaves_no_child_and_no_draft_and_the_next_one_compiles(
+    tiny_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if what == "repack":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_model(tiny_path, target=TARGET, progress=interrupt)
+    assert children(os.getpid()) == []
+    assert [*empty_cache.glob("images/*"), *empty_cache.glob("weights/*"), *leftovers(empty_cache)] == []
+    compile_model(tiny_path, target=TARGET)
+
+
+@pytest.mark.parametrize("sent_to", [os.kill, os.killpg], ids=["one process", "a terminal's"])
+def test_the_command_line_ends_at_a_ctrl_c_with_all_it_started(
+    tiny_path: Path, empty_cache: Path, sent_to: Callable[[int, int], None]
+) -> None:
+    command = [sys.executable, "-m", "unsay", "compile", str(tiny_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as verb:
+        while not (llvm := children(verb.pid)):
+            assert verb.poll() is None
+            time.sleep(0.005)
+        sent_to(verb.pid, signal.SIGINT)
+        _, said = verb.communicate(timeout=60)
+    assert (verb.returncode, said.strip()) == (130, b"")
+    assert [child for child in llvm if Path(f"/proc/{child}").exists()] == []
+    assert [*empty_cache.glob("images/*"), *leftovers(empty_cache)] == []
 
 
 def test_a_graph_that_is_not_the_one_proved_is_not_kept(

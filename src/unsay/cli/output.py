@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from unsay.errors import RequestError, UnsayError
 
@@ -82,14 +83,36 @@ def visible(text: str) -> str:
 
 @contextmanager
 def progress_bars() -> Generator[Progress | None]:
-    """A bar on stderr, gone when all is done; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from unsay.cli.bars import Bars
+    """While a model is fetched and compiled: a bar on stderr, gone at the end; None where stderr is no terminal."""
+    with _ended_by_ctrl_c():
+        if not sys.stderr.isatty():
+            yield None
+            return
+        from unsay.cli.bars import Bars
 
-    with Bars() as bars:
-        yield bars.report
+        with Bars() as bars:
+            yield bars.report
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Generator[None]:
+    """A Ctrl-C inside ends the process; without this it would look for garbage in all of a compilation first, twice."""
+    import gc
+    import signal
+
+    def interrupt(*_: object) -> NoReturn:
+        gc.freeze()
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

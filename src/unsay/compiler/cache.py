@@ -89,10 +89,10 @@ def _beside(work: Callable[[], object] | None) -> Generator[None]:
     if work is None:
         yield
         return
-    from concurrent.futures import ThreadPoolExecutor
+    from unsay.compiler.beside import Beside
 
-    with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(work)
+    with Beside() as beside:
+        done = beside.start(work)
         yield
         done.result()
 

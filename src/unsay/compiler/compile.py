@@ -75,8 +75,21 @@ def find_compiled(
 
 def _import_compiler() -> None:
     """Beside the reading of a file not met before, for which most likely there is no image."""
-    for module in ("unsay.compiler.pipeline", "unsay.compiler.codegen.emit"):
+    from unsay.compiler.beside import look
+
+    for module in _COMPILER:
         import_module(module)
+        look()
+
+
+_COMPILER = (
+    "numpy",
+    "unsay.compiler.frontend.source",
+    "unsay.compiler.passes.pipeline",
+    "unsay.compiler.pipeline",
+    "unsay.compiler.codegen.emit",
+)
+"""The last two import the rest; each of these takes a fifth of it or so."""
 
 
 def check_kinds(target: str, kv: str, prefill: str) -> None:

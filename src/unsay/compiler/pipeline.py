@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from unsay.compiler.beside import Beside, look
 from unsay.compiler.cache import FileIdentity, identities, store_image, store_weights
 from unsay.compiler.codegen.backends import Code, Step, find_backend
 from unsay.compiler.codegen.scratch import step_scratch
@@ -23,7 +23,7 @@ from unsay.compiler.lower.fast import fast_program
 from unsay.compiler.lower.plan import PackingPlan
 from unsay.compiler.models import build_graph
 from unsay.compiler.pack import LAYOUT_VERSION, write_packed
-from unsay.compiler.passes.pipeline import PIPELINE, run_passes
+from unsay.compiler.passes.pipeline import PIPELINE, Pass, run_passes
 from unsay.compiler.verify.spec import verify
 from unsay.core import Progress
 from unsay.errors import ModelFileError, PassError, TargetError
@@ -74,9 +74,9 @@ def build_image(job: Job) -> ImageFiles:
     verify(graph)
     lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
     programs = to_programs(lowered, loaded.spec, job.target)
-    with ThreadPoolExecutor(2) as beside:
-        code = beside.submit(emit_code, job, programs, loaded.spec)
-        proofs = beside.submit(prove, loaded, graph, lowered)
+    with Beside() as beside:
+        code = beside.start(emit_code, job, programs, loaded.spec)
+        proofs = beside.start(prove, loaded, graph, lowered)
         weights = pack(job, loaded, programs.plan)
         vocabulary = vocabulary_bytes(loaded.vocab)
         made = code.result(), proofs.result()
@@ -125,11 +125,15 @@ def prove(loaded: Loaded, graph: Graph, lowered: Lowered) -> list[PassProof]:
     from unsay.compiler.verify.validate import run_validated
 
     again = to_graph(loaded)
-    proofs = run_validated(again, PIPELINE)
+    proofs = run_validated(again, PIPELINE, _look_after)
     if print_graph(again) != print_graph(graph):
         raise PassError("the passes make two graphs of one: what was proved is not what was lowered")
     check_arena(lowered.program, lowered.arena_bytes)
     return proofs
+
+
+def _look_after(_step: Pass, _graph: Graph, _count: int) -> None:
+    look()
 
 
 def emit_code(job: Job, programs: Programs, spec: ModelSpec) -> Code:

@@ -9,6 +9,7 @@ file or assembly out.
 
 from __future__ import annotations
 
+import signal
 import sys
 from functools import cache
 
@@ -91,6 +92,8 @@ def _initialize() -> None:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal's Ctrl-C, at which LLVM does not look
     _form, _name, _triple, _cpu, _features = sys.argv[1:]
     _target = Target(_name, _triple, _cpu, _features, cpu_flags=(), vector_bytes=0)
     _text = sys.stdin.buffer.read().decode()

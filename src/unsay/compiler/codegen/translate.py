@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+from unsay.compiler.beside import ended_by
 from unsay.compiler.codegen.elf import link
 from unsay.compiler.codegen.wasm import link_wasm
 from unsay.errors import TargetError
@@ -51,7 +52,7 @@ def _translated(write: Callable[[], str], target: Target, form: Form) -> bytes:
     module = "unsay.compiler.codegen.llvm"
     command = [sys.executable, "-m", module, form, target.name, target.triple, target.llvm_cpu, target.llvm_features]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as llvm:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as llvm, ended_by(llvm.kill):
         try:
             made, words = llvm.communicate(write().encode())
         except BaseException:

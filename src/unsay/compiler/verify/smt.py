@@ -26,8 +26,9 @@ _LAST_GUARD_MS = 600_000
 
 
 def limited(solver: Term) -> Term:
-    """The solver, which answers `unknown` where a question needs more."""
-    solver.set(rlimit=RESOURCES, timeout=_LAST_GUARD_MS)
+    """The solver, which answers `unknown` where a question needs more, and no longer where a Ctrl-C comes: Z3 takes
+    that for itself while it thinks, in whatever thread, and Python never sees it."""
+    solver.set(rlimit=RESOURCES, timeout=_LAST_GUARD_MS, ctrl_c=False)
     return solver
 
 
