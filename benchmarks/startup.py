@@ -49,11 +49,11 @@ import minijinja; mark("minijinja")
 import unsay.model, unsay.runtime.native; mark("unsay")
 from pathlib import Path
 from unsay import hub
-from unsay.compiler.compile import find_compiled
+from unsay.compiler.compile import compile_model
 from unsay.default_target import default_target
 source = hub.resolve(sys.argv[1])
-files = find_compiled(source, target=default_target()); mark("find")
-model = unsay.load(source) if files is None else unsay.model.open_image(files); mark("open")
+files = compile_model(source, target=default_target()); mark("find")
+model = unsay.model.open_image(files); mark("open")
 chat = model.session(temperature=0.0)
 chat.user("Hello"); mark("prompt")
 next(chat.stream()); mark("token")
@@ -69,7 +69,7 @@ print(json.dumps({
 }))
 model.close()
 """
-"""What `unsay.load` and a session do, step by step; `unsay.load` itself where the cache has no image."""
+"""What `unsay.load` and a session do, step by step."""
 
 
 def main() -> None:

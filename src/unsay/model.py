@@ -67,7 +67,7 @@ def load(
     Raises ModelNotFoundError, DownloadError, ModelFileError, TargetError or CacheError.
     """
     from unsay import hub
-    from unsay.compiler.compile import compile_model, find_compiled
+    from unsay.compiler.compile import compile_model
     from unsay.default_target import check_runs_here, default_target
 
     if executor not in EXECUTORS:
@@ -79,9 +79,7 @@ def load(
         check_runs_here(target)
     chosen = target or default_target()
     source = hub.resolve(_checked_path(name_or_path), progress)
-    files = find_compiled(source, target=chosen, kv=kv, prefill=prefill, progress=progress)
-    if files is None:
-        files = compile_model(source, target=chosen, kv=kv, prefill=prefill, accept=_check_text_side, progress=progress)
+    files = compile_model(source, target=chosen, kv=kv, prefill=prefill, accept=_check_text_side, progress=progress)
     return open_image(files, num_threads=num_threads, executor=executor, kv_tokens=kv_tokens, speculate=speculate)
 
 

@@ -110,6 +110,15 @@ def test_what_is_to_be_done_meanwhile_is_done_only_when_a_file_is_read(tmp_path:
         file_digest(tmp_path, model, meanwhile=lambda: 1 / 0)
 
 
+def test_nothing_is_done_meanwhile_for_what_is_most_likely_a_copy(tmp_path: Path) -> None:
+    model, copy, other = (tmp_path / name for name in ("model.gguf", "copy.gguf", "other.gguf"))
+    for path, content in ((model, b"abc"), (copy, b"abc"), (other, b"xyz")):
+        path.write_bytes(content)
+    first = file_digest(tmp_path, model)
+    assert file_digest(tmp_path, copy, meanwhile=lambda: pytest.fail("done")) == first
+    assert file_digest(tmp_path, other, meanwhile=lambda: pytest.fail("done")) != first
+
+
 def test_a_changed_file_is_read_again_even_at_the_same_size_and_mtime(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.write_bytes(b"abc")

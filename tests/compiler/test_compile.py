@@ -169,6 +169,15 @@ def test_a_warm_start_imports_neither_llvmlite_nor_the_compiler(tiny_path: Path,
     assert result.stdout.splitlines() == [str(warm.directory), "[]"]
 
 
+def test_a_copy_of_a_model_compiled_already_imports_no_compiler(
+    tiny_path: Path, warm: ImageFiles, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(tiny_path.read_bytes())
+    result = subprocess.run([sys.executable, "-c", WARM, str(copy), TARGET], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [str(warm.directory), "[]"]
+
+
 def test_a_warm_start_reads_neither_model_nor_weights(
     tiny_path: Path, warm: ImageFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

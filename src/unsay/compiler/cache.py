@@ -69,18 +69,27 @@ def file_digest(
 ) -> str:
     """sha256 of a model or weights file, in hex; read only if it is not the file remembered.
 
-    meanwhile: called in a thread beside the reading. Raises ModelNotFoundError or ModelFileError.
+    meanwhile: called in a thread beside the reading, unless a file of that size is remembered: this is mostly a copy.
+    Raises ModelNotFoundError or ModelFileError.
     """
     identity = file_identity(path)
 
     def read() -> str:
-        with _beside(meanwhile):
+        with _beside(None if _knows_size(root, identity.size) else meanwhile):
             digest = _hash_file(Path(identity.path), identity.size, progress)
         if file_identity(path) != identity:
             raise ModelFileError(f"{path} changed while it was read; try again once it is complete")
         return digest
 
     return remembered(root, identity.path, identity._asdict(), read)
+
+
+def _knows_size(root: Path, size: int) -> bool:
+    """Whether a file of this size is remembered."""
+    noted = (_read_json(memo).get("identity") for memo in (root / "digests").glob("*.json"))
+    return any(
+        isinstance(identity, dict) and cast("dict[str, object]", identity).get("size") == size for identity in noted
+    )
 
 
 @contextmanager

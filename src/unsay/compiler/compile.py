@@ -63,18 +63,8 @@ def compile_model(
         return build_image(Job(source, identity, digest, target, kv, prefill, key, root, work, progress, accept))
 
 
-def find_compiled(
-    source: Path, *, target: str, kv: str = AUTO, prefill: str = EXACT, progress: Progress | None = None
-) -> ImageFiles | None:
-    """The image `compile_model` would take from the cache, None if it would make one. Raises as it does."""
-    check_kinds(target, kv, prefill)
-    root = cache_root()
-    digest = files_digest(root, model_files(source), progress, _import_compiler)
-    return find_image(root, image_key(digest, target, kv, prefill))
-
-
 def _import_compiler() -> None:
-    """Beside the reading of a file not met before, for which most likely there is no image."""
+    """Beside the reading of a file unlike those met before, for which most likely there is no image."""
     from unsay.compiler.beside import look
 
     for module in _COMPILER:
