@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from unsay.cli.main import main
+from unsay.compiler.codegen.backends import Step
 from unsay.compiler.passes import pipeline
 from unsay.compiler.passes.pipeline import PIPELINE, TENSOR_PIPELINE, Pass
 from unsay.compiler.verify import kernels
+from unsay.compiler.verify.kernels import StepClaims
+from unsay.compiler.verify.kernels.coverage import Gap
 from unsay.compiler.verify.obligation import Obligation, Result, Status
 
 _DATA = Path(__file__).parents[1] / "data"
@@ -81,19 +84,65 @@ def test_a_pass_without_axioms_is_named(capsys: pytest.CaptureFixture[str]):
     assert "pass 'cse' relies on no axiom; these do: pair_rope_rows" in capsys.readouterr().err
 
 
-def test_the_passes_of_a_model_and_its_program_are_verified(
-    capsys: pytest.CaptureFixture[str], tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def of_program(program, spec, target, arena_bytes) -> list[Obligation]:
-        assert arena_bytes > 0 and spec.num_layers == 2
-        return [Obligation(f"{target}: {[*program][-1].row.name}", "T4", "none", lambda: Result(Status.PROVED))]
+def _claims_that_name(step: Step, target: str) -> StepClaims:
+    """What the step of a tiny model is, as a claim and as two gaps."""
+    assert step.scratch_offset > 0 and step.spec.num_layers == 2
+    programs = 1 if step.fast is None else 2
+    name = f"{programs} for {target}, {step.spec.kv_format}"
+    claim = Obligation(name, "T4", "none", lambda: Result(Status.PROVED))
+    return StepClaims([claim], [Gap("computation", 3, ("merge", "step")), Gap("anything", 3, ("barrier",))])
 
-    monkeypatch.setattr(kernels, "model_obligations", of_program)
-    code, rows = _rows(capsys, tiny_path, "--target", "x86-64-v3")
-    assert code == 0, [row for row in rows if row["status"] != "proved"]
-    assert [row["obligation"] for row in rows if row["tier"] == "T1"] == [step.name for step in PIPELINE]
+
+@pytest.fixture
+def only_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "step_claims", _claims_that_name)
+
+
+@pytest.mark.usefixtures("only_named")
+def test_the_passes_of_a_model_and_its_step_are_verified(capsys: pytest.CaptureFixture[str], tiny_path: Path):
+    code, rows = _rows(capsys, tiny_path, "--target", "avx2")
+    proofs = [row for row in rows if "status" in row]
+    assert code == 0 and {row["status"] for row in proofs} == {"proved"}
+    assert [row["obligation"] for row in proofs if row["tier"] == "T1"] == [step.name for step in PIPELINE]
     assert [row["tier"] for row in rows[:2]] == ["T0", "T0"]
-    assert rows[-1]["obligation"] == "x86-64-v3: HALT"
+    assert proofs[-1]["obligation"] == "1 for avx2, f16"
+
+
+@pytest.mark.usefixtures("only_named")
+def test_the_step_is_the_one_that_other_commands_run_with_these_options(
+    capsys: pytest.CaptureFixture[str], tiny_path: Path
+):
+    options = ("--target", "avx2", "--kv", "int8", "--prefill", "fast")
+    code, rows = _rows(capsys, tiny_path, *options)
+    assert code == 0 and [row["obligation"] for row in rows if row.get("tier") == "T4"] == ["2 for avx2, int8"]
+
+
+@pytest.mark.usefixtures("only_named")
+def test_what_is_not_proved_is_named_and_counted(capsys: pytest.CaptureFixture[str], tiny_path: Path):
+    _, rows = _rows(capsys, tiny_path, "--target", "avx2")
+    assert rows[-2:] == [
+        {"not_proved": "computation", "functions": ["merge", "step"], "count": 2, "of": 3},
+        {"not_proved": "anything", "functions": ["barrier"], "count": 1, "of": 3},
+    ]
+    assert main(["verify", str(tiny_path), "--target", "avx2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "not proved: what 2 of the step's 3 functions compute (their accesses are): merge, step",
+        "not proved: anything of 1 of the step's 3 functions: barrier",
+    ]
+
+
+@pytest.mark.parametrize("options", [("--kv", "int8"), ("--prefill", "fast")])
+def test_options_of_a_model_are_refused_for_anything_else(
+    capsys: pytest.CaptureFixture[str], graph: Path, options: tuple[str, str]
+):
+    for subject in ([], [str(graph)]):
+        assert main(["verify", *subject, *options]) == 1
+        assert "name a MODEL" in capsys.readouterr().err
+
+
+def test_a_target_whose_kernels_no_proof_follows_is_refused(capsys: pytest.CaptureFixture[str], tiny_path: Path):
+    assert main(["verify", str(tiny_path), "--target", "ptx"]) == 1
+    assert "kernels of ptx are not proved; name one of amx-int8, " in capsys.readouterr().err
 
 
 def test_a_refuted_pass_ends_with_code_1_and_shows_why(

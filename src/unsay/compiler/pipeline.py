@@ -148,6 +148,12 @@ def emit_code(job: Job, programs: Programs, spec: ModelSpec) -> Code:
     return code
 
 
+def lowered_step(graph: Graph, spec: ModelSpec, target: str) -> Step:
+    """What a back end is asked to emit for a graph that all passes have run on."""
+    lowered = lower(graph, spec, LIMITS.max_tokens, LIMITS.max_rows)
+    return step_of(to_programs(lowered, spec, target), spec)
+
+
 def step_of(programs: Programs, spec: ModelSpec) -> Step:
     """What a back end is asked to emit."""
     limits = (LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads)

@@ -12,17 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from unsay.compiler.codegen.backends import Step, find_backend
+from unsay.compiler.codegen.backends import find_backend
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import dot_unit
 from unsay.compiler.codegen.translate import translate
 from unsay.compiler.compile import check_kinds
-from unsay.compiler.ir.core import Graph
 from unsay.compiler.ir.printer import print_graph
-from unsay.compiler.limits import LIMITS
-from unsay.compiler.lower import lower
 from unsay.compiler.passes.pipeline import PIPELINE, After
-from unsay.compiler.pipeline import Loaded, load, step_of, to_graph, to_programs
+from unsay.compiler.pipeline import load, lowered_step, to_graph
 from unsay.compiler.verify.validate import run_validated
 from unsay.errors import TargetError
 from unsay.isa.classes import EXACT
@@ -51,7 +48,7 @@ def compile_to(
     run_validated(graph, PIPELINE, after)
     if stage == "llmir":
         return print_graph(graph).encode()
-    step = _step(loaded, graph, target)
+    step = lowered_step(graph, loaded.spec, target)
     if stage == "avm":
         return (step.fast or step.program).to_bytes()
     chosen = find_target(target)
@@ -68,9 +65,4 @@ def target_files(
     loaded = load(source, kv, prefill)
     graph = to_graph(loaded)
     run_validated(graph, PIPELINE, after)
-    return backend.emitter.emit(_step(loaded, graph, target)).files
-
-
-def _step(loaded: Loaded, graph: Graph, target: str) -> Step:
-    lowered = lower(graph, loaded.spec, LIMITS.max_tokens, LIMITS.max_rows)
-    return step_of(to_programs(lowered, loaded.spec, target), loaded.spec)
+    return backend.emitter.emit(lowered_step(graph, loaded.spec, target)).files

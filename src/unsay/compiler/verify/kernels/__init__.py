@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from unsay.compiler.codegen.backends import Step
@@ -11,39 +11,53 @@ from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.attention_run import Attention
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
 from unsay.compiler.codegen.kernels.tile import Product
-from unsay.compiler.limits import LIMITS
 from unsay.compiler.verify import bounds as errors
 from unsay.compiler.verify.arena import prove_arena
-from unsay.compiler.verify.kernels import bounds, lanes, overflow, products, quantising, softmax
+from unsay.compiler.verify.kernels import bounds, lanes, overflow, products, quantising, scan, softmax
+from unsay.compiler.verify.kernels.coverage import Gap, gaps
 from unsay.compiler.verify.obligation import Obligation, Result, attempt, named
 from unsay.compiler.verify.smt import decide
-from unsay.image import ModelSpec
 from unsay.isa.formats import QUANTISED_ACTIVATIONS, QUANTISED_WEIGHTS, DType
 from unsay.isa.kv import KvLayout
 from unsay.isa.program import Program
 from unsay.isa.targets import TARGETS, find_target
 
 _TILES_METHOD = "bit-vectors, induction"
+_SCAN = "accesses of survey and race"
 _HEADS = Attention(KvLayout(1, 1, 64), 3, 0.125, 0, 192, 256, 320, 320, 320, DType.Q8A, 8)
 
 
 def obligations() -> list[Obligation]:
     """All that do not depend on a model."""
-    return [*_tiles(), *_quantising(), *_integers(), *_softmax(), *_errors()]
+    return [*_tiles(), *_quantising(), *_integers(), *_softmax(), _scan(), *_errors()]
 
 
-def model_obligations(program: Program, spec: ModelSpec, target: str, arena_bytes: int) -> list[Obligation]:
-    """What is claimed of one compiled model. arena_bytes: of its activations, without the step's scratch memory."""
+@dataclass(frozen=True, slots=True)
+class StepClaims:
+    """What is claimed of a compiled model, and what of its text is not."""
+
+    obligations: list[Obligation]
+    gaps: list[Gap]
+
+
+def step_claims(step: Step, target: str) -> StepClaims:
+    """Of one program, or of both that a step has; raises TargetError unless it is for a CPU."""
     unit = dot_unit(find_target(target))
-    made = Step(program, spec, LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads, arena_bytes)
-    text = step_text(made, unit)
-    step = partial(bounds.prove_step, made, unit, text)
-    tiles = [_tile(unit, *tile, text) for tile in products.tiles_in(text)]
-    return [
-        Obligation("no write over what is still read", "T4", "LIA", lambda: prove_arena(program, arena_bytes)),
-        Obligation(f"accesses of the step, {target}", "T4", "LIA", partial(attempt, step)),
-        *tiles,
+    text = step_text(step, unit)
+    accesses = partial(bounds.prove_step, step, unit, text)
+    fast = [] if step.fast is None else [_arena("fast: no write over what is read", step.fast, step)]
+    proofs = [
+        _arena("no write over what is still read", step.program, step),
+        *fast,
+        Obligation(f"accesses of the step, {target}", "T4", "LIA", partial(attempt, accesses)),
+        Obligation(_SCAN, "T4", "LIA", partial(attempt, partial(scan.prove_scan, text))),
+        *(_tile(unit, *tile, text) for tile in products.tiles_in(text)),
     ]
+    return StepClaims(proofs, gaps(text))
+
+
+def _arena(name: str, program: Program, step: Step) -> Obligation:
+    return Obligation(name, "T4", "LIA", partial(prove_arena, program, step.scratch_offset))
 
 
 def _tile(unit: DotUnit, product: Product, tokens: int, kind: products.Kind, text: str) -> Obligation:
@@ -99,6 +113,10 @@ def _softmax() -> Iterator[Obligation]:
         shape = replace(_HEADS, num_heads=heads)
         name = f"the emitted merge, {heads} heads"
         yield Obligation(name, "T4", "terms", partial(attempt, partial(softmax.prove_emitted_merge, shape)))
+
+
+def _scan() -> Obligation:
+    return Obligation(_SCAN, "T4", "LIA", partial(attempt, scan.prove_scan))
 
 
 def _errors() -> Iterator[Obligation]:

@@ -8,6 +8,7 @@ thread and number of threads, data left out:
                                                                          of the symbols do not show it already
     overflow    every index lies within 63 bits                          by the bounds of its symbols
     masked      attention is computed only for parts that have a key     LIA, where a part calls `softmax_part`
+    owners      units are taken from shares of threads that there are    LIA, where a kernel calls `deal`
     tiles       configured as they are used, released at the end         tiles.py
 
 Taken for granted is what the caller of a step guarantees (isa/abi.py): ids, positions, pages, rows and sequences are in
@@ -16,48 +17,29 @@ range, and a page table has an entry for every page up to a position. The tables
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unsay.compiler.codegen.backends import Step
 from unsay.compiler.codegen.emit import step_text
 from unsay.compiler.codegen.kernels.dot import DotUnit
-from unsay.compiler.codegen.scratch import step_scratch
-from unsay.compiler.lower.plan import aligned
 from unsay.compiler.verify.kernels.affine import Affine, Symbol, of
 from unsay.compiler.verify.kernels.machine import Machine
+from unsay.compiler.verify.kernels.step import FIELDS, Call, Room, calls_of
 from unsay.compiler.verify.kernels.text import FunctionText, functions
 from unsay.compiler.verify.kernels.values import OPAQUE, Pointer, Scalar, Value
 from unsay.compiler.verify.obligation import NotProvedError, Result, Status
-from unsay.compiler.verify.smt import decide, z3
+from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.abi import StepArgs
-from unsay.isa.formats import QUANTISED_ACTIVATIONS, DType, activation_bytes, padded_rows, weight_bytes
-from unsay.isa.opcodes import NO_OFFSET, NO_REGISTER, Region
-from unsay.isa.program import Instruction, Program
-from unsay.isa.scan import RowDraw, seen_bytes
 
 _NUM_PAGES = 1 << 24
-_FIELDS = {getattr(StepArgs, name).offset: name for name, *_ in StepArgs._fields_}
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Memory a kernel is given. page_bytes: not 0 for the KV pool, whose pages lie so far apart."""
-
-    num_bytes: int
-    page_bytes: int = 0
 
 
 def prove_step(step: Step, unit: DotUnit, text: str | None = None, only: str = "") -> Result:
-    """The claims above for every kernel of a step of one program. text: another text of it (a mutant); only: what the
-    names of kernels to look at begin with."""
-    assert step.fast is None, "a step of two programs is proved program by program"
+    """The claims above for every kernel of a step, of both its programs if it has two. text: another text of it (a
+    mutant); only: what the names of kernels to look at begin with."""
     module = functions(text or step_text(step, unit))
-    body = _StepWorld(step, frozenset(module))
-    machine = Machine(module, body)
-    machine.run("step", Pointer("args", Affine()), of(machine.symbol("thread", 0, step.max_threads - 1)))
-    worlds = [_check_kernel(module, step, *call) for call in body.calls if call[0].startswith(only)]
+    worlds = [_check_kernel(module, step, call) for call in calls_of(step, module) if call.kernel.startswith(only)]
     total = sum(world.num_accesses for world in worlds)
     return Result(Status.PROVED, f"{len(worlds)} kernels, {total} accesses, {sum(w.num_solved for w in worlds)} by LIA")
 
@@ -69,129 +51,18 @@ def share_lemma() -> Result:
     return decide(share <= units, known)
 
 
-class _StepWorld:
-    """The body of a step: what memory each call is given, and how large it is."""
-
-    variable_range = (0, 0)
-    has_data = False
-
-    def __init__(self, step: Step, kernels: frozenset[str]) -> None:
-        self.step = step
-        self.kernels = kernels
-        self.calls: dict[tuple[str, bool, tuple[Room, ...]], None] = {}
-        self._named = _tensors(step.program)
-
-    def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
-        name = _FIELDS[pointer.offset.constant]
-        if kind == "ptr":
-            return Pointer(name, Affine())
-        rows = self.step.max_rows
-        high = {"num_tokens": self.step.max_tokens, "num_rows": rows, "num_seen": rows}
-        return of(Symbol(name, 1, high.get(name, self.step.max_threads)))
-
-    def access(self, machine: Machine, pointer: Pointer, size: int, is_write: bool) -> None:
-        pass
-
-    def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
-        """Note the call with the sizes of what it is given, in a loop of layers (codegen/turns.py) turn by turn."""
-        count = arguments[3]
-        assert isinstance(count, Affine), arguments
-        of_tokens = count.terms[0][0].name == "num_tokens"
-        given = [pointer for pointer in arguments[4:] if isinstance(pointer, Pointer)]
-        for instruction, turn in _turns(machine):
-            rooms = dict(self._rooms(instruction))
-            sizes: list[Room] = []
-            for pointer in given:
-                offset = pointer.offset.with_(turn)
-                where = f"instruction {instruction}: {pointer.object}+{offset}, which it does not name"
-                if not offset.is_constant or (pointer.object, offset.constant) not in rooms:
-                    raise NotProvedError(Result(Status.REFUTED), where)
-                sizes.append(rooms[pointer.object, offset.constant])
-            self.calls[name, of_tokens, tuple(sizes)] = None
-        return True
-
-    def _rooms(self, index: int) -> Iterator[tuple[tuple[str, int], Room]]:
-        """(object, offset) of all memory an instruction may touch, and its size."""
-        step, spec, instruction = self.step, self.step.spec, self.step.program.instructions[index]
-        own = step_scratch(spec, step.max_tokens, step.max_threads)
-        yield ("arena", step.scratch_offset), Room(own.states_bytes)
-        yield ("arena", step.scratch_offset + own.states_bytes), Room(own.rows_bytes)
-        tensors = [self._named[index][r] for r in instruction.registers if r != NO_REGISTER]
-        yield from (_room(tensor) for tensor in tensors)
-        if instruction.row.name == "STREAM":
-            yield ("draws", 0), Room(step.max_rows * ctypes.sizeof(RowDraw))
-            yield ("seen", 0), Room(step.max_rows * seen_bytes(spec.vocab_size))
-        if instruction.row.name == "FFN":
-            dtype, size = DType(instruction.integer("hidden_dtype")), instruction.integer("ffn_size")
-            capacity = tensors[0].integer("dim0")
-            yield ("arena", instruction.integer("hidden")), Room(activation_bytes(dtype, capacity, size))
-        if instruction.row.name == "QKV" and instruction.integer("bias") != NO_OFFSET:
-            yield ("persistent", instruction.integer("bias")), Room(tensors[0].integer("dim1") * 4)
-        if instruction.row.name == "ATTN":
-            layout = spec.kv_layout
-            layer = Room(layout.num_kv_heads * layout.head_bytes, layout.page_bytes)
-            yield ("kv_pool", layout.key_offset(instruction.integer("layer"), 0)), layer
-
-
-def _turns(machine: Machine) -> Iterator[tuple[int, dict[Symbol, Affine]]]:
-    """The index of the instruction that is executed, and what the loop's counter is, in each turn of the loop around.
-
-    What is written above the instruction says: "index:", in a loop "index of the first turn + stride * turn:".
-    """
-    first, _, stride = machine.comment.split(":")[0].removesuffix(" * turn").partition(" + ")
-    loop = machine.around
-    if loop is None:
-        yield int(first), {}
-        return
-    assert loop.begin == Affine() and loop.end.is_constant and loop.index == of(loop.symbol), loop
-    for turn in range(loop.end.constant):
-        yield int(first) + int(stride) * turn, {loop.symbol: Affine(turn)}
-
-
-def _tensors(program: Program) -> list[dict[int, Instruction]]:
-    """For each instruction, the TENSOR instruction that each register was last named by."""
-    named: dict[int, Instruction] = {}
-    found: list[dict[int, Instruction]] = []
-    for instruction in program:
-        if instruction.row.name == "TENSOR":
-            named = {**named, instruction.registers[0]: instruction}
-        found.append(named)
-    return found
-
-
-def _room(tensor: Instruction) -> tuple[tuple[str, int], Room]:
-    region, dtype = Region(tensor.flags & 3), DType(tensor.integer("dtype"))
-    dims = [tensor.integer(f"dim{axis}") for axis in range(tensor.integer("rank"))]
-    offset = tensor.integer("offset")
-    if region is Region.TEMPORAL:
-        return ("logits", 0), Room(dims[0] * padded_rows(dims[1]) * 4)
-    if region is Region.GLOBAL:
-        return ("arena", offset), Room(activation_bytes(dtype, dims[0], dims[1]))
-    if len(dims) == 2 and dtype not in QUANTISED_ACTIVATIONS:
-        return ("persistent", offset), Room(weight_bytes(dtype, dims[0], dims[1]))
-    count = 1
-    for extent in dims:
-        count *= extent
-    return ("persistent", offset), Room(aligned(count * 4))
-
-
-def _check_kernel(
-    module: Mapping[str, FunctionText],
-    step: Step,
-    name: str,
-    of_tokens: bool,
-    rooms: tuple[Room, ...],
-) -> _KernelWorld:
+def _check_kernel(module: Mapping[str, FunctionText], step: Step, call: Call) -> _KernelWorld:
     """Execute one kernel with memory of these sizes; raises NotProvedError."""
+    name = call.kernel
     parameters = [parameter.text for parameter in module[name].parameters]
-    sizes = dict(zip(parameters[4:], rooms, strict=True))
-    world = _KernelWorld(name, step, sizes)
+    world = _KernelWorld(name, step, dict(zip(parameters[4:], call.rooms, strict=True)))
     machine = Machine(module, world)
-    count = machine.symbol("count", 1, step.max_tokens if of_tokens else step.max_rows)
+    counts = (1, step.max_tokens) if call.of_tokens else (0, step.max_rows)
+    count = machine.symbol("count", *counts)
     threads = machine.symbol("threads", 1, step.max_threads)
     thread = machine.symbol("thread", 0, step.max_threads - 1)
     machine.define(of(thread).term() < of(threads).term())
-    world.count = of(count)
+    world.count, world.threads = of(count), of(threads)
     pointers = [Pointer(parameter, Affine()) for parameter in parameters[4:]]
     machine.run(name, Pointer("args", Affine()), of(thread), of(threads), of(count), *pointers)
     machine.tiles.check_released(name)
@@ -206,6 +77,7 @@ class _KernelWorld:
     step: Step
     sizes: dict[str, Room]
     count: Affine = field(default_factory=Affine)
+    threads: Affine = field(default_factory=Affine)
     has_data: bool = False
     num_accesses: int = 0
     num_solved: int = 0
@@ -218,8 +90,8 @@ class _KernelWorld:
 
     def leaf(self, machine: Machine, pointer: Pointer, kind: str) -> Scalar:
         if pointer.object == "args" and kind == "ptr":
-            return Pointer(_FIELDS[pointer.offset.constant], Affine())
-        name = _FIELDS[pointer.offset.constant] if pointer.object == "args" else pointer.object
+            return Pointer(FIELDS[pointer.offset.constant], Affine())
+        name = FIELDS[pointer.offset.constant] if pointer.object == "args" else pointer.object
         high = {
             "token_ids": self.step.spec.vocab_size - 1, "positions": self.step.spec.context_length - 1,
             "sequence": self.step.max_tokens - 1, "page_tables": _NUM_PAGES - 1,
@@ -246,13 +118,7 @@ class _KernelWorld:
         room = self.sizes.get(pointer.object)
         if room is not None and room.page_bytes:
             offset = self._in_page(machine, offset, room)
-        free = limit - offset - size
-        if offset.low >= 0 and free.low >= 0:
-            return
-        self.num_solved += 1
-        result = machine.implied(z3.And(offset.term() >= 0, free.term() >= 0))
-        if result.status is not Status.PROVED:
-            raise NotProvedError(result, f"{self.name}: {size} bytes at {pointer.object}[{offset}] of {limit}")
+        self.num_solved += check_inside(machine, Pointer(pointer.object, offset), size, limit, self.name)
 
     def _limit(self, machine: Machine, name: str) -> Affine | None:
         """Bytes of an object; None where it is not sized."""
@@ -278,11 +144,28 @@ class _KernelWorld:
         return offset - of(pages[0]) * room.page_bytes
 
     def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
-        """Attention is computed only where there is a key."""
-        if name == "softmax_part":
-            keys = arguments[1]
-            assert isinstance(keys, Affine), arguments
-            result = machine.implied(keys.term() >= 1)
-            if result.status is not Status.PROVED:
-                raise NotProvedError(result, f"{self.name}: a part without a key")
+        """Attention is computed only where there is a key, and units are those of a thread there is."""
+        if name in ("softmax_part", "deal"):
+            assert isinstance(arguments[1], Affine), arguments
+            number = arguments[1].term()
+            if name == "deal":
+                self._must(machine, z3.And(number >= 0, number < self.threads.term()), "units of no thread")
+            else:
+                self._must(machine, number >= 1, "a part without a key")
         return False
+
+    def _must(self, machine: Machine, claim: Term, otherwise: str) -> None:
+        result = machine.implied(claim)
+        if result.status is not Status.PROVED:
+            raise NotProvedError(result, f"{self.name}: {otherwise}")
+
+
+def check_inside(machine: Machine, pointer: Pointer, size: int, limit: Affine, where: str) -> bool:
+    """Raise NotProvedError unless so many bytes lie within `limit`; whether the solver had to be asked."""
+    offset, free = pointer.offset, limit - pointer.offset - size
+    if offset.low >= 0 and free.low >= 0:
+        return False
+    result = machine.implied(z3.And(offset.term() >= 0, free.term() >= 0))
+    if result.status is not Status.PROVED:
+        raise NotProvedError(result, f"{where}: {size} bytes at {pointer.object}[{offset}] of {limit}")
+    return True

@@ -36,8 +36,14 @@ if TYPE_CHECKING:
     from unsay.compiler.verify.kernels.frame import Frame
 
 _ARRAY = re.compile(r"\[(\d+) x i8\]")
-_NOT_STOPPED = frozenset({"interrupted", "barrier"})
+_STOPPING = frozenset({"interrupted", "barrier"})
 """Functions that say whether the step is to stop: what a stopped step leaves is thrown away, so they say no here."""
+
+_DEALING = frozenset({"deal"})
+"""Functions that say which unit of work is a thread's next: any."""
+
+NOT_FOLLOWED = _STOPPING | _DEALING
+"""Functions that are not executed where they are called."""
 
 _MOST_DEALT = 1 << 40
 """A number that no count of units reaches: which units a thread gets is not known."""
@@ -136,12 +142,13 @@ def _call(frame: Frame, line: Line) -> Value:
     machine, (name,) = frame.machine, line.detail
     if name.startswith("llvm.prefetch"):
         return OPAQUE
-    if name in _NOT_STOPPED:
+    if name in _STOPPING:
         machine.tiles.check_released(name)
         return z3.BoolVal(False)
-    if name == "deal":
-        return of(machine.symbol(name, 0, _MOST_DEALT))
     arguments = [frame.value(operand) for operand in line.operands]
+    if name in _DEALING:
+        machine.world.enter(machine, name, arguments)
+        return of(machine.symbol(name, 0, _MOST_DEALT))
     if name in machine.module:
         return OPAQUE if machine.world.enter(machine, name, arguments) else machine.run(name, *arguments) or OPAQUE
     if is_of_tiles(name):

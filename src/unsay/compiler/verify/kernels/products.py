@@ -65,6 +65,13 @@ def tiles_in(text: str) -> list[tuple[Product, int, Kind]]:
     return found
 
 
+def tile_names(text: str) -> set[str]:
+    """The functions that claims about `tiles_in` are of: tiles, and those that take notes for them."""
+    quantised = (match for match in _TILE.finditer(text) if DType[match[2].upper()] in QUANTISED_WEIGHTS)
+    names = {match[0].partition("@")[2].rstrip("(") for match in quantised}
+    return names | {re.sub("^(tile|pair)", "notes", name) for name in names}
+
+
 @dataclass(frozen=True, slots=True)
 class Activations:
     """Where the arrays of a Q8A or Q8W tensor [capacity, K] begin, as isa/formats.py orders them."""

@@ -39,7 +39,7 @@ class World(Protocol):
         ...
 
     def enter(self, machine: Machine, name: str, arguments: Sequence[Value]) -> bool:
-        """Called for every call of a function of the module; True if it is not to be executed."""
+        """Called for every call of a function of the module, and of `deal`; True if it is not to be executed."""
         ...
 
 
