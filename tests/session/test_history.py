@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from unsay import Model, SamplingParams, Session
+from unsay.kv.branch import LIVE, PARKED, RELEASED
+from unsay.vm.context import Context
 
 PARAMS = SamplingParams(temperature=1.0, seed=3, ignore_eos=True)
 
@@ -15,23 +17,60 @@ def chat(model: Model):
         yield chat
 
 
-def kept_contexts(chat: Session) -> list[int | None]:
-    return [None if node.kept is None else id(node.kept) for node in chat._timeline.history.nodes]
+def contexts(chat: Session) -> list[Context]:
+    chat.history()
+    return [node.context for node in chat._timeline.history.nodes]
 
 
-def test_growth_keeps_nothing_and_a_rollback_leaves_the_context_to_all_before_and_to_itself(chat: Session) -> None:
+def test_growth_needs_one_context_and_a_rollback_leaves_it_to_all_before_and_to_itself(chat: Session) -> None:
     chat.user("say")
     chat.generate(max_tokens=5)
     chat.inject("the pan")
     chat.generate(max_tokens=5)
-    chat.history()
-    assert kept_contexts(chat) == [None] * 5
+    first = chat._timeline.context
+    assert contexts(chat) == [first] * 5
     chat.rollback(to=3)
-    kept = kept_contexts(chat)
-    assert len(kept) == 6 and kept[0] is not None and len(set(kept)) == 1
+    assert contexts(chat) == [first] * 6
     chat.generate(max_tokens=5)
-    chat.history()
-    assert kept_contexts(chat) == [*kept, None]
+    assert contexts(chat) == [first] * 6 + [chat._timeline.context]
+    assert (first.branch.state, chat._timeline.context.branch.state) == (PARKED, LIVE)
+
+
+def test_a_rollback_is_a_mark_until_the_next_verb(chat: Session) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=5)
+    context, ids, num_entries = chat._timeline.context, chat.token_ids, len(chat.history())
+    chat.rollback(to=3)
+    assert (context.branch.state, context.keys(), len(chat._timeline.history.nodes)) == (LIVE, ids, num_entries)
+    assert chat.token_ids == ids[:-2]
+    chat.rollback(to=1)
+    chat.rollback(to=1)
+    assert [entry.verb for entry in chat.history()[num_entries:]] == ["rollback"] * 3
+    chat.undo(2)
+    assert chat.token_ids == ids[:-2]
+
+
+def test_an_interrupt_behind_a_rollback_in_the_loop_is_no_part_of_its_entry(chat: Session) -> None:
+    chat.user("say")
+    for _ in chat.stream(max_tokens=5):
+        chat.rollback(to=1)
+        assert chat.interrupt()
+    assert chat.finish == "interrupt"
+    chat.undo()
+    chat.redo()
+    assert (chat.finish, len(chat.answer_ids)) == (None, 1)
+
+
+def test_a_context_in_which_nothing_was_entered_is_given_back(model: Model, chat: Session) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=5)
+    chat.rollback(to=3)
+    chat.fork().close()
+    own = chat._timeline.context
+    chat.rollback(to=2)
+    chat.undo()
+    assert own.branch.state is RELEASED
+    model.tree.check()
 
 
 def test_rollback_and_undo_touch_no_branch_before_the_session_goes_on(model: Model, chat: Session) -> None:

@@ -106,8 +106,7 @@ def read_settings(settings: dict[str, Any]) -> tuple[str | None, SamplingParams,
 
 def restore_history(tree: KvTree, state: State) -> tuple[History, Context, Place]:
     """The history a log describes, a context with every token pending, and where the session stands."""
-    history = History("start", _place(state.entries[0][0]))
-    history.restore(_nodes(tree, state), state.current)
+    history = History(_nodes(tree, state), state.current)
     context = history.context_at(history.current)
     if state.growing is not None:
         context.append(state.growing.token_ids)
@@ -135,23 +134,28 @@ def load_session(log: SessionLog, session: str) -> Saved:
 
 
 def _nodes(tree: KvTree, state: State) -> list[Node]:
-    """The entries. One that a later entry only adds to is a prefix of that one's tokens, and shares its context."""
     nodes: list[Node] = []
-    for number, (event, parent) in enumerate(state.entries):
+    contexts = _contexts(tree, state)
+    for number, (event, before) in enumerate(state.entries):
         verb = event.verb.value if number or event.verb is Verb.FORK else "start"
-        nodes.append(Node(number, None if parent is None else nodes[parent], verb, _place(event)))
-        if event.verb in (Verb.ROLLBACK, Verb.REOPEN):
-            nodes[-1].dropped_from = nodes[-1].parent
-    for node in reversed(nodes):
-        if node.kept is None:
-            node.kept = Context(tree.root())
-            node.kept.pending.extend(state.keys_at(node.number))
-            node.kept.branch.park()
-        if node.parent is not None and state.entries[node.number][0].kept >= node.parent.place.length:
-            node.parent.kept = node.parent.kept or node.kept
+        parent = None if before is None else nodes[before]
+        dropped_from = parent if event.verb in (Verb.ROLLBACK, Verb.REOPEN) else None
+        nodes.append(Node(number, parent, verb, _place(event), contexts[number], dropped_from))
     for number, following in state.redo.items():
         nodes[number].redo = nodes[following]
     return nodes
+
+
+def _contexts(tree: KvTree, state: State) -> dict[int, Context]:
+    """By entry. One that a later entry only adds to is a prefix of that one's tokens, and shares its context."""
+    contexts: dict[int, Context] = {}
+    for number, (event, before) in reversed([*enumerate(state.entries)]):
+        if number not in contexts:
+            contexts[number] = Context(tree.root(), pending=state.keys_at(number))
+            contexts[number].branch.park()
+        if before is not None and event.kept >= _place(state.entries[before][0]).length:
+            contexts.setdefault(before, contexts[number])
+    return contexts
 
 
 def _event(verb: Verb, kept: int, ids: Sequence[int], place: Place) -> Event:

@@ -1,7 +1,8 @@
 """How a session streams, and how it is stopped.
 
     stream      a generator of one Run: begin, next_event until there is none, end
-    settle      every verb begins with it: what the run made ahead of its reader is dropped, and it goes on from there
+    claim       every verb begins with it: the run makes nothing more of its own, and goes on from what the verb leaves
+    settle      and with this, but a rollback: what the run made ahead of its reader is dropped
     interrupt   the run is stopped, in the middle of a token if need be
     look        whoever wants to know anything of the session ends a run that was stopped first
 
@@ -18,7 +19,7 @@ from threading import get_ident
 from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
-from unsay.errors import SessionBusyError
+from unsay.errors import RequestError, SessionBusyError
 from unsay.forked import begins_anew, free
 from unsay.session.correction import Corrections
 from unsay.session.lock import HoldingLock
@@ -50,7 +51,7 @@ class Run:
 class Runner:
     """The run of one session, if there is one.
 
-    lock: the session's. It is held where a verb asks (streamed, look, settle, reopen), and taken by the
+    lock: the session's. It is held where a verb asks (streamed, look, claim, settle, reopen), and taken by the
     others but `interrupt` and `finish`, which a signal handler may ask for.
     Around each token it is taken plain: there it holds nothing back (session/lock.py).
     """
@@ -98,8 +99,8 @@ class Runner:
             self._finish(run)
         return self._timeline
 
-    def settle(self) -> Timeline:
-        """Where a verb begins: what runs ahead is dropped.
+    def claim(self) -> Timeline:
+        """Where a verb begins: nobody else changes the session. What runs ahead is still there.
 
         Raises SessionBusyError if another thread generates, RequestError if the session is closed.
         """
@@ -111,6 +112,13 @@ class Runner:
                 raise SessionBusyError("another thread is generating on this session: call interrupt() first")
             else:
                 self._withdraw(run)
+        if not timeline.is_open:
+            raise RequestError("this session is closed: make another with model.session()")
+        return timeline
+
+    def settle(self) -> Timeline:
+        """The same, and what runs ahead is dropped."""
+        timeline = self.claim()
         timeline.settle()
         return timeline
 
@@ -124,7 +132,7 @@ class Runner:
     def reopen(self) -> None:
         """An answer that ended may go on: a token that said its end is taken out."""
         if self.has_end:
-            self._timeline.truncate(self._timeline.place.length - 1, Verb.REOPEN)
+            self._timeline.take_end()
         else:
             self._timeline.open_answer()
 
@@ -169,6 +177,7 @@ class Runner:
 
     def _start_stream(self, run: Run) -> TextStream:
         timeline = self._timeline
+        timeline.settle()
         context, ids = timeline.context, timeline.ids
         context.abort(context.length)
         run.text = answer_text(self._tokenizer, timeline.answer_ids, (), is_final=False)
@@ -195,7 +204,7 @@ class Runner:
         with self.lock:
             if self._run is run:
                 self._withdraw(run)
-                self._timeline.drop_ahead()
+                self._timeline.settle()
                 if run.is_stopped:
                     self._finish(run)
                 self._run = None

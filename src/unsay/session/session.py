@@ -36,6 +36,10 @@ class Session:
     "interrupt"), None while it is open.
     """
 
+    __slots__ = (
+        "__weakref__", "_corrections", "_engine", "_lock", "_runner", "_timeline", "_tokenizer", "_turns", "params",
+    )  # fmt: skip
+
     def __init__(
         self, engine: Engine, tokenizer: Tokenizer, turns: Turns, timeline: Timeline, params: SamplingParams
     ) -> None:
@@ -85,7 +89,7 @@ class Session:
     def logits(self) -> Float32Array:
         """Logits of the next token [V], at the end of what was delivered.
 
-        They are computed in a fork, which takes the place of the session's context if that is there still and nobody
+        They are computed in a fork, and the session's context gets what that has if it is there still and nobody
         streams in it: meanwhile nobody waits for this session.
         """
         with self._lock:
@@ -98,7 +102,7 @@ class Session:
             fork.abort(fork.length)
             with self._lock:
                 if self._runner.streamed is None:
-                    fork = self._timeline.replace(context, fork)
+                    self._timeline.exchange(context, fork)
             return logits
         finally:
             fork.release()
@@ -142,7 +146,7 @@ class Session:
             timeline = self._runner.settle()
             ids = self._tokenizer.encode(self._corrections.carry + text)
             self._check_fits(Verb.INJECT, len(ids) - self._runner.has_end)
-            timeline.enter_sampled()  # with why it ended, before it is open again
+            timeline.enter()  # with why it ended, before it is open again
             self._runner.reopen()
             kept = self._place.length
             self._grow(Verb.INJECT, ids, opens_answer=False, has_turns=self._place.has_turns)
@@ -193,22 +197,19 @@ class Session:
         Raises PositionError, or RequestError if the text is not in the answer.
         """
         started = perf_counter()
-        with self._lock:
-            self._runner.settle()
-            place = self._timeline.place
-            index, carry = self._rollback_index(place, to, before)
-            target = place.answer_start + index
-            dropped = self._timeline.truncate(target)
-            self._corrections.carry = carry
-            self._corrections.rollback(target, dropped, started, carry)
-            return index
-
-    def _rollback_index(self, place: Place, to: int | None, before: str | None) -> tuple[int, str]:
         if (to is None) == (before is None):
             raise RequestError("rollback takes one of to=<token index of the answer> and before=<text of the answer>")
-        if before is not None:
-            return find_before(self._tokenizer, self.answer_ids, before)
-        return check_position(to, (0, place.length - place.answer_start), "rollback position"), ""
+        with self._lock:
+            timeline = self._runner.claim()
+            place = timeline.place
+            if before is None:
+                index, carry = check_position(to, (0, place.length - place.answer_start), "rollback position"), ""
+            else:
+                index, carry = find_before(self._tokenizer, timeline.answer_ids, before)
+            target = place.answer_start + index
+            dropped = timeline.rollback(target)
+            self._corrections.rollback(target, dropped, started, carry)
+            return index
 
     def fork(self) -> Session:
         """A second session in the same state, with a history of its own; shares every page."""
@@ -232,7 +233,7 @@ class Session:
         """Be as at an entry of `history()`."""
         with self._lock:
             timeline = self._runner.settle()
-            timeline.enter_sampled()
+            timeline.enter()
             timeline.go_to([timeline.history.find(number)], Verb.CHECKOUT, number)
             self._corrections.forget()
 
@@ -240,14 +241,14 @@ class Session:
         """Everything that happened, also what was undone."""
         with self._lock:
             timeline = self._runner.look()
-            timeline.enter_sampled()
+            timeline.enter()
             return timeline.entries(self._tokenizer)
 
     def diff(self, a: int | None = None, b: int | None = None) -> Diff:
         """What entry b has that entry a has not; by default the current entry and the one before it."""
         with self._lock:
             timeline = self._runner.settle()
-            timeline.enter_sampled()
+            timeline.enter()
             history = timeline.history
             new = history.current if b is None else history.find(b)
             old = (new.parent or new) if a is None else history.find(a)
@@ -257,7 +258,7 @@ class Session:
         check_position(steps, (1, 2**31 - 1), "number of steps")
         with self._lock:
             timeline = self._runner.settle()
-            timeline.enter_sampled()
+            timeline.enter()
             path = [timeline.history.current]
             for _ in range(steps):
                 path.append(step(timeline.history, path[-1]))

@@ -1,11 +1,13 @@
 """Where a session stands: its context, the ids in it, the place, the entries and the log, kept in step.
 
-    0         answer_start           length        length of the engine's list
-    |-- turns -----|---- answer --------|- run ahead -|
-                                           made, not delivered yet: `drop_ahead` cuts it, and it is made again exactly
+    0         answer_start           length        length of the list of ids
+    |-- turns -----|---- answer --------|-- behind ---|
+                                          run ahead, made and not delivered yet: `settle` cuts it, and it is made
+                                          again exactly; or taken back
 
 A rollback or an undo moves the place and touches no token: the context stays with the entries it holds, and the session
-gets another, made from the entry it stands at, when it next needs one.
+gets another, made from the entry it stands at, when it next needs one. Then the list loses what was taken back.
+Of a rollback even the entry is made by the next verb, or look at the history (docs/decisions/017).
 What is written to the log is written before anything here changes.
 """
 
@@ -13,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unsay.errors import RequestError
 from unsay.kv.tree import KvTree
 from unsay.session.history import Entry, History, Node, Place
 from unsay.session.journal import Journal, Saved, restore_history
@@ -23,13 +24,17 @@ from unsay.vm.context import Context
 
 
 class Timeline:
-    """Not thread-safe; the session's lock guards it. `ids` may be longer than the place says, by what runs ahead.
+    """Not thread-safe; the session's lock guards it. `ids` may be longer than the place says.
 
-    is_fast: whether prompts are of the fast class. dropped: ids that the last rollback took back, where they were
-    known; guesses for what comes instead.
+    is_fast: whether prompts are of the fast class. _dropped_from: where a rollback to `place` came from that is not
+    entered yet: the context and the list are as they were there. dropped: ids that were taken back before the session
+    last went on, where they were known; guesses for what comes instead.
     """
 
-    __slots__ = ("_context", "_ids", "_is_fast", "_is_open", "_journal", "dropped", "history", "is_logged", "place")
+    __slots__ = (
+        "_context", "_dropped_from", "_ids", "_is_fast", "_journal", "dropped", "history", "is_logged", "is_open",
+        "place",
+    )  # fmt: skip
 
     def __init__(
         self, context: Context, place: Place, history: History, journal: Journal | None, is_fast: bool
@@ -41,14 +46,15 @@ class Timeline:
         self._journal = journal
         self._is_fast = is_fast
         self._context: Context | None = context
+        self._dropped_from: Place | None = None
         self._ids: list[int] | None = None
-        self._is_open = True
+        self.is_open = True
 
     @classmethod
     def begin(cls, context: Context, journal: Journal | None, is_fast: bool) -> Timeline:
         """Nothing said yet."""
         place = Place(length=0, answer_start=0, has_turns=False)
-        return cls(context, place, History("start", place), journal, is_fast)
+        return cls(context, place, History([Node(0, None, "start", place, context)]), journal, is_fast)
 
     @classmethod
     def restored(cls, tree: KvTree, saved: Saved) -> Timeline:
@@ -59,9 +65,10 @@ class Timeline:
 
     def fork(self) -> Timeline:
         """The same place in a context and a history of its own."""
-        self.enter_sampled()
-        journal = self._journal and self._journal.fork(self.place.length)
-        return Timeline(self.context.fork(), self.place, History("fork", self.place), journal, self._is_fast)
+        self.enter()
+        place, context = self.place, self.context.fork()
+        journal = self._journal and self._journal.fork(place.length)
+        return Timeline(context, place, History([Node(0, None, "fork", place, context)]), journal, self._is_fast)
 
     @property
     def context(self) -> Context:
@@ -70,29 +77,23 @@ class Timeline:
             self._context = self._at_entry()
         return self._context
 
-    def check_open(self) -> None:
-        """RequestError after `release`."""
-        if not self._is_open:
-            raise RequestError("this session is closed: make another with model.session()")
-
     def settle(self) -> None:
-        """Before a verb: the session is open, and its context ends at what was delivered."""
-        if not self._is_open:
-            self.check_open()
-        context = self._context
-        if context is not None and context.length > self.place.length:
-            self.drop_ahead()
+        """A rollback is entered, and the context ends at what was delivered."""
+        if self._dropped_from is not None:
+            self.enter()
+        context, length = self._context, self.place.length
+        if context is not None and context.length > length:
+            del self.ids[length:]
+            context.abort(length)
 
-    def replace(self, context: Context, other: Context) -> Context:
-        """`other`, of the same tokens, in place of `context`; returns the one that is not needed.
+    def exchange(self, context: Context, fork: Context) -> None:
+        """Let the session's context have what its fork has, where the tokens are still the same.
 
         What a context held when it was settled it holds as long as it is the session's and as long: verbs that take
         back leave it.
         """
-        if self._context is not context or context.length != other.length or self.history.keeps(context):
-            return other
-        self._context = other
-        return context
+        if self._context is context and context.length == fork.length:
+            context.exchange(fork)
 
     @property
     def ids(self) -> list[int]:
@@ -114,19 +115,19 @@ class Timeline:
 
     def grow(self, verb: Verb, ids: list[int], opens_answer: bool, has_turns: bool) -> None:
         """Put ids behind the place, as an entry. The context of an entry has the keys and values of all it kept."""
-        self.enter_sampled()
+        self.enter()
         length = self.place.length + len(ids)
         place = Place(length, length if opens_answer else self.place.answer_start, has_turns)
         if self._journal is not None:
             self._journal.verb(verb, self.place.length, ids, place)
         own, is_fast = self.ids, self._is_fast and verb in PROMPTS
-        if self.history.current.kept is not None:
+        if self.history.current.context is not self._context:
             self._leave()
             self._context = self._at_entry(ids, is_fast)
         else:
             self.context.append(ids, is_fast)
         own += ids  # cut short before the end, the context is longer than the place says: `settle` sees to it
-        self.history.add(verb, place)
+        self.history.add(verb, place, self.context)
         self.place = place
 
     def grown(self, finish: str | None, stop: tuple[str, ...]) -> Place:
@@ -139,29 +140,29 @@ class Timeline:
         """Whether a page of tokens is not in the log yet."""
         return self._journal is not None and self._journal.is_behind(self.place)
 
-    def drop_ahead(self) -> None:
-        """The context ends at what was delivered."""
-        context, length = self._context, self.place.length
-        if context is not None and context.length > length:
-            del self.ids[length:]
-            context.abort(length)
-
-    def truncate(self, target: int, verb: Verb = Verb.ROLLBACK) -> int:
-        """Keep `target` tokens, as an entry; returns how many were dropped."""
-        old = self.place
-        if old.length != self.history.current.place.length:
-            self.enter_sampled()
-        place = Place(target, old.answer_start, old.has_turns)
+    def rollback(self, target: int) -> int:
+        """Keep `target` tokens; returns how many were dropped. A mark: all but the log waits for `enter`."""
+        before = self.place
+        place = Place(target, before.answer_start, before.has_turns)
         if self._journal is not None:
-            self._journal.verb(verb, target, (), place)
+            self.enter()
+            self._journal.verb(Verb.ROLLBACK, target, (), place)
+        elif self._dropped_from is not None:
+            self.enter()
+        self._dropped_from, self.place = before, place
+        return before.length - target
+
+    def take_end(self) -> None:
+        """The answer may go on: the token that said its end is taken back. It is no guess at what comes instead."""
+        self.enter()
+        old = self.place
+        place = Place(old.length - 1, old.answer_start, old.has_turns)
+        if self._journal is not None:
+            self._journal.verb(Verb.REOPEN, place.length, (), place)
         self._leave()
-        ids = self._ids
-        dropped = ids[target:] if ids is not None and verb is Verb.ROLLBACK else self.dropped
-        self.history.drop(verb, place)
-        self.place, self.dropped = place, dropped
-        if ids is not None:
-            del ids[target:]
-        return old.length - target
+        self.history.drop(Verb.REOPEN, place)
+        self.place = place
+        del self.ids[place.length :]
 
     def open_answer(self) -> None:
         """The answer may go on."""
@@ -181,16 +182,20 @@ class Timeline:
         self.history.move_along(path)
         self.place, self._ids = node.place, None
 
-    def enter_sampled(self) -> None:
-        """Enter what was delivered since the last entry."""
-        place, journal = self.place, self._journal
-        if place.length == self.history.current.place.length:
-            return
-        if journal is not None:
-            journal.answer(self.ids, place)
-        self.history.add(Verb.ANSWER, place)
-        if journal is not None:
-            journal.entered(self.history.current.number)
+    def enter(self) -> None:
+        """Enter what came since the last entry: what was delivered, then a rollback."""
+        journal = self._journal
+        place = self._dropped_from or self.place
+        if place.length != self.history.current.place.length:
+            if journal is not None:
+                journal.answer(self.ids, place)
+            self.history.add(Verb.ANSWER, place, self.context)
+            if journal is not None:
+                journal.entered(self.history.current.number)
+        if self._dropped_from is not None:
+            self._leave()
+            self.history.drop(Verb.ROLLBACK, self.place)
+            self._dropped_from = None
 
     def log_answer(self, verb: Verb = Verb.ANSWER) -> None:
         """Bring the log up to the place."""
@@ -199,7 +204,7 @@ class Timeline:
 
     def ids_at(self, node: Node) -> list[int]:
         """Every token of an entry."""
-        ids = self.ids if node.kept is None else node.kept.token_ids()
+        ids = self.ids if node.context is self._context else node.context.token_ids()
         return ids[: node.place.length]
 
     def entries(self, tokenizer: Tokenizer) -> list[Entry]:
@@ -208,7 +213,7 @@ class Timeline:
 
     def release(self) -> None:
         """Give everything back; idempotent."""
-        self._is_open = False
+        self.is_open = False
         if self._context is not None:
             self._context.release()
             self._context = None
@@ -224,20 +229,24 @@ class Timeline:
         return Entry(node.number, parent, str(node.verb), tokenizer.decode(ids), node.place.length, is_current)
 
     def _set_finish(self, finish: str | None) -> None:
+        if self._dropped_from is not None:
+            self.enter()
         place = self.place
         self.place = Place(place.length, place.answer_start, place.has_turns, finish)
 
     def _leave(self) -> None:
-        """Give the context to the entries it holds."""
-        context = self._context
+        """Leave the context to the entries made in it, the last ones, if there are any."""
+        context, self._context = self._context, None
         if context is not None:
-            is_kept = self.history.keep(context)
-            self._context = None
-            if is_kept:
+            if self.history.nodes[-1].context is context:
                 context.branch.park()
             else:
                 context.release()
 
     def _at_entry(self, payload: Iterable[int] = (), is_fast: bool = False) -> Context:
-        """A context with the tokens of the current entry, then the payload."""
+        """A context with the tokens of the current entry, then the payload. The list loses what was taken back."""
+        ids, length = self._ids, self.place.length
+        if ids is not None and len(ids) > length:
+            self.dropped = ids[length:]
+            del ids[length:]
         return self.history.context_at(self.history.current, payload, is_fast)
