@@ -3,10 +3,12 @@
 Run: python -m benchmarks.profile [--model M] [--threads N] [--tokens 1,8,512] [--context C] [--json]
 
 The step is the one that is compiled, with a clock read (rdtsc) before and after each kernel, so the parts add up to the
-whole; between two kernels is a barrier, or nothing. `limit` is the share of a kernel's time that reading its bytes
-alone would take, at the bandwidth that as many threads only read the model's weights with (benchmarks/reading.py), the
-median of as many tries between the steps. Up to 8 tokens are of as many sequences, each at the end of a context of C
-tokens; more are of one, as a prompt or what is injected.
+whole; between two kernels is a barrier, or nothing. A kernel's bytes are its weights, and for `attend` the keys and
+values of the context of each sequence as they are stored, once; multiply-adds are those with them. Activations count
+for nothing. `limit` is the share of a kernel's time that reading its bytes alone would take, at the bandwidth that as
+many threads only read the model's weights with (benchmarks/reading.py), the median of as many tries between the steps;
+`python -m benchmarks.kv_reading` says what of that keys and values can reach. Up to 8 tokens are of as many sequences,
+each at the end of a context of C tokens; more are of one, as a prompt or what is injected.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Stamped:
         start = text.index("define i32 @step(")
         end = text.index("\n}", start)
         self.names = re.findall(r"  call void @([\w.]+)\(", text[start:end])
-        self.num_threads = num_threads
+        self.spec, self.num_threads = spec, num_threads
         self._memory = np.zeros((num_threads, 1 + 2 * len(self.names)), np.int64)
         stamps = _STAMP.replace("NUM_PLACES", str(self._memory.shape[1]))
         stamps = stamps.replace("ADDRESS", str(self._memory.ctypes.data))
@@ -163,17 +165,29 @@ def profile(stamped: Stamped, batch: Batch, repeats: int, reader: Reader) -> tup
         groups.setdefault(re.sub(r"_t\d+", "", name), []).append(place)
     head = max(place for place, name in enumerate(stamped.names) if _WEIGHTS.match(name))
     num_tokens = {head: len(batch.logit_rows)}
-    kinds = [_kind(name, us[:, places], num_tokens.get(places[0], len(batch.token_ids)), bandwidth)
-             for name, places in groups.items()]  # fmt: skip
+    kinds: list[Kind] = []
+    for name, places in groups.items():
+        work = work_of(name, stamped.spec, batch, num_tokens.get(places[0], len(batch.token_ids)))
+        kinds.append(_kind(name, us[:, places], work, bandwidth))
     return bandwidth, [*kinds, _whole(kinds, bandwidth)]
 
 
-def _kind(name: str, us: NDArray[np.float64], num_tokens: int, bandwidth: float) -> Kind:
+def work_of(kernel: str, spec: ModelSpec, batch: Batch, num_tokens: int) -> tuple[int, int]:
+    """(bytes read, multiply-adds) of a call. num_tokens: of the batch, for which a product is made."""
+    if found := _WEIGHTS.match(kernel):
+        rows, width = int(found[3]), int(found[4])
+        return weight_bytes(DType[found[2].upper()], rows, width), rows * width * num_tokens
+    if not kernel.startswith("attend_"):
+        return 0, 0
+    seen = np.asarray(batch.positions, np.int64) + 1
+    contexts = [seen[np.asarray(batch.sequence) == row].max() for row in range(len(batch.page_tables))]
+    layer_bytes = spec.kv_layout.token_bytes // spec.num_layers
+    return int(sum(contexts)) * layer_bytes, int(seen.sum()) * 2 * spec.num_heads * spec.head_dim
+
+
+def _kind(name: str, us: NDArray[np.float64], work: tuple[int, int], bandwidth: float) -> Kind:
     calls, elapsed = us.shape[1], float(us[0].sum())
-    found = _WEIGHTS.match(name)
-    rows, width = (int(found[3]), int(found[4])) if found else (0, 0)
-    num_bytes = calls * weight_bytes(DType[found[2].upper()], rows, width) if found else 0
-    macs = calls * rows * width * num_tokens
+    num_bytes, macs = calls * work[0], calls * work[1]
     return Kind(name, calls, elapsed, float(us[:, :, 0].sum(axis=1).mean()), num_bytes, num_bytes / elapsed / 1e3,
                 macs / elapsed / 1e3, num_bytes / bandwidth * 1e6 / elapsed)  # fmt: skip
 
