@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
-from time import perf_counter
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from unsay.benchmark.hardware import seconds_together
 from unsay.compiler.codegen.amx_probe import mapped
 from unsay.compiler.codegen.builder import I8, I16, I32, I64, PTR, Function, Module, Slot, Value, vector
 from unsay.compiler.codegen.kernels.dot import DotUnit, dot_unit
@@ -121,10 +121,4 @@ def _on_tiles(f: Function) -> None:
 
 def _seconds(function: Callable[[int, int], None], num_threads: int) -> float:
     memories = [np.zeros(_TILES * TILE_BYTES, np.uint8) for _ in range(num_threads)]
-    threads = [threading.Thread(target=function, args=(memory.ctypes.data, _ROUNDS)) for memory in memories]
-    started = perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return perf_counter() - started
+    return seconds_together(partial(function, memory.ctypes.data, _ROUNDS) for memory in memories)

@@ -39,6 +39,7 @@ CASES = {
     "hostile": Case("--model MODEL --repeats 1", "truncations", is_long=True),
     "importing": Case("--only 'llama, spread' --only Qwen3", "Qwen3", is_long=True),
     "kv": Case("--model MODEL --context 16 --tokens 2 --text-tokens 64", "perplexity, 64 tokens, int8"),
+    "kv_reading": Case("--model MODEL --context 40 --rounds 1", "int8, asked for ahead"),
     "prefill": Case("--model MODEL --tokens 16 --rounds 1 --windows 1", "accuracy, 1 windows, 256 tokens"),
     "profile": Case("--model MODEL --tokens 1,64 --repeats 1", "T=64"),
     "sampling": Case("--model MODEL", "sampling, temperature 0.7, min_p 0.05"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unsay.cores import usable_cores
 from unsay.runtime.cpu import probe
@@ -55,7 +56,7 @@ def read_bandwidth(num_threads: int, num_bytes: int = _SAMPLE_BYTES) -> float:
     """Bytes a second that sums over an array read; by default one far larger than any cache."""
     numbers = np.ones(num_bytes // 8, np.uint64)
     parts = np.array_split(numbers, num_threads)
-    return num_bytes / min(seconds_to_read(parts) for _ in range(_REPEATS))
+    return num_bytes / min(seconds_together(partial(np.add.reduce, part) for part in parts) for _ in range(_REPEATS))
 
 
 def resident_bytes() -> int:
@@ -64,9 +65,9 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def seconds_to_read(parts: list[NDArray[np.uint64]]) -> float:
-    """Seconds to read parts of memory, a thread for each."""
-    threads = [threading.Thread(target=np.add.reduce, args=(part,)) for part in parts]
+def seconds_together(work: Iterable[Callable[[], object]]) -> float:
+    """Seconds until all of it is done, each in a thread of its own."""
+    threads = [threading.Thread(target=one) for one in work]
     started = perf_counter()
     for thread in threads:
         thread.start()
