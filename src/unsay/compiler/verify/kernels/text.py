@@ -1,4 +1,4 @@
-"""Reads back the LLVM IR text that codegen/builder.py writes, so that what is proved is what is compiled.
+"""Reads back the LLVM IR text that codegen/builder writes, so that what is proved is what is compiled.
 
 Only the forms the builder writes are known; any other line is a KernelTextError, never a guess.
 """
