@@ -52,6 +52,7 @@ def step_claims(step: Step, target: str) -> StepClaims:
         Obligation(f"accesses of the step, {target}", "T4", "LIA", partial(attempt, accesses)),
         Obligation(_SCAN, "T4", "LIA", partial(attempt, partial(scan.prove_scan, text))),
         *(_tile(unit, *tile, text) for tile in products.tiles_in(text)),
+        *(_merge(*heads, text) for heads in softmax.merges_in(text).values()),
     ]
     return StepClaims(proofs, gaps(text))
 
@@ -109,10 +110,14 @@ def _lemmas() -> Result:
 def _softmax() -> Iterator[Obligation]:
     yield Obligation("a part of attention", "T4", "loop invariant, reals", softmax.prove_part_is_softmax)
     yield Obligation("merging parts of attention", "T4", "loop invariant, reals", softmax.prove_merge_is_softmax)
-    for heads in (1, 3):
-        shape = replace(_HEADS, num_heads=heads)
-        name = f"the emitted merge, {heads} heads"
-        yield Obligation(name, "T4", "terms", partial(attempt, partial(softmax.prove_emitted_merge, shape)))
+    yield from (_merge(group, 64) for group in (1, 3))
+
+
+def _merge(group: int, head_dim: int, text: str | None = None) -> Obligation:
+    """text: of a step; by itself otherwise."""
+    shape = replace(_HEADS, layout=KvLayout(1, 1, head_dim), num_heads=group)
+    prove = partial(attempt, partial(softmax.prove_emitted_merge, shape, text))
+    return Obligation(f"the emitted merge, {group} x {head_dim}", "T4", "terms", prove)
 
 
 def _scan() -> Obligation:

@@ -1,10 +1,10 @@
 """What is not proved of a step's text, function by function, so that nobody takes a table of proofs for all of it.
 
-    tiles of products, and their notes                  what they compute (products.py), and their accesses
+    tiles of products, their notes, merges of parts     what they compute (products.py, softmax.py), and their accesses
     what a step, `survey` or `race` calls besides       their accesses (bounds.py, scan.py)
     how threads start, wait, meet, and share work       nothing: atomics and system calls are not followed
 
-A tile whose text is not that of the claim about it is refuted, so names stand for claims here.
+A tile or merge whose text is not what the claim about it says is refuted, so names stand for claims here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Literal
 from unsay.compiler.verify.kernels.lines import NOT_FOLLOWED
 from unsay.compiler.verify.kernels.products import tile_names
 from unsay.compiler.verify.kernels.scan import ENTRIES
+from unsay.compiler.verify.kernels.softmax import merges_in
 from unsay.compiler.verify.kernels.text import functions
 
 _DEFINE = re.compile(r"^define .*?@([\w.]+)\(", re.MULTILINE)
@@ -36,7 +37,7 @@ def gaps(text: str) -> list[Gap]:
     """What no obligation of `step_claims` is about, of the text of a step."""
     calls = dict(_calls(text))
     followed = _followed(calls, frozenset(functions(text)) - NOT_FOLLOWED)
-    computed = tile_names(text)
+    computed = tile_names(text) | merges_in(text).keys()
     return [
         Gap("computation", len(calls), tuple(sorted(followed - computed))),
         Gap("anything", len(calls), tuple(sorted(calls.keys() - followed))),

@@ -14,6 +14,7 @@ needed, which a mutant shows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -30,6 +31,8 @@ from unsay.compiler.verify.kernels.values import Pointer, Scalar, Vector, call, 
 from unsay.compiler.verify.obligation import Result, Status, all_of, named
 from unsay.compiler.verify.smt import Term, decide, z3
 from unsay.isa.formats import ROW_GROUP
+
+_MERGE = re.compile(r"define \S+ \S+ @(merge_states_(\d+)x(\d+))\(")
 
 
 class Arithmetic(Protocol):
@@ -193,6 +196,11 @@ def prove_emitted_merge(shape: Attention, text: str | None = None) -> Result:
     if len(loops) != shape.group:
         return Result(Status.REFUTED, f"{len(loops)} loops over columns for {shape.group} heads")
     return all_of(result for head, loop in enumerate(loops) for result in _head(machine, shape, head, loop))
+
+
+def merges_in(text: str) -> dict[str, tuple[int, int]]:
+    """The merges of a step's text by name: query heads of a KV head, and their size."""
+    return {name: (int(group), int(dim)) for name, group, dim in _MERGE.findall(text)}
 
 
 def _head(machine: Machine, shape: Attention, head: int, loop: Loop) -> Iterator[Result]:
