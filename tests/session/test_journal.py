@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.models import held_in_a_step
 from unsay import Model, SamplingParams, Session
-from unsay.core import Batch
 from unsay.errors import RequestError, SessionLogError
 from unsay.session.log import SessionLog
 
@@ -86,30 +85,13 @@ def test_an_injection_taken_back_leaves_why_the_answer_had_ended(model: Model, l
             assert_same(model, restored, chat)
 
 
-def test_a_stop_is_in_the_log_when_it_has_returned(
-    model: Model, log: SessionLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loop is in a step all the while."""
-    computing, go = threading.Event(), threading.Event()
+def test_a_stop_is_in_the_log_when_it_has_returned(model: Model, log: SessionLog) -> None:
     with model.session(params=PARAMS, log=log) as chat:
         chat.user("say")
-        run = model.engine.machine.run
-
-        def held(batch: Batch):
-            if len(chat.answer_ids) > 2:
-                computing.set()
-                assert go.wait(10)
-            return run(batch)
-
-        monkeypatch.setattr(model.engine.machine, "run", held)
-        reader = threading.Thread(target=lambda: list(chat.stream(max_tokens=40)))
-        reader.start()
-        assert computing.wait(10)
-        assert chat.interrupt()
-        with model.restore(log, log.sessions()[0].id) as restored:
-            assert (restored.finish, len(restored.answer_ids)) == ("interrupt", 3)
-        go.set()
-        reader.join(10)
+        with held_in_a_step(model, chat, 3):
+            assert chat.interrupt()
+            with model.restore(log, log.sessions()[0].id) as restored:
+                assert (restored.finish, len(restored.answer_ids)) == ("interrupt", 3)
 
 
 def test_a_restored_session_goes_on_as_the_first_would_have(model: Model, log: SessionLog) -> None:

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.models import fresh_run
+from tests.models import fresh_run, held_in_a_step
 from unsay import Model, SamplingParams, Session
 from unsay.core import Batch, TokenEvent
 from unsay.errors import ContextFullError, PositionError, RequestError, SessionBusyError
@@ -507,35 +507,18 @@ def test_other_threads_are_told_to_interrupt_and_then_may_correct(model: Model, 
 
 
 @pytest.mark.parametrize("first", ["loop", "verb"])
-def test_a_stop_holds_at_once_whoever_ends_the_run(
-    model: Model, chat: Session, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
+def test_a_stop_holds_at_once_whoever_ends_the_run(model: Model, chat: Session, first: str) -> None:
     """The loop is in a step, and stays there until the verb or the join."""
-    computing, go = threading.Event(), threading.Event()
-    run = model.engine.machine.run
-
-    def held(batch: Batch):
-        if len(chat.answer_ids) > 2:
-            computing.set()
-            assert go.wait(10)
-        return run(batch)
-
     chat.user("say")
     prompt = chat.token_ids
-    monkeypatch.setattr(model.engine.machine, "run", held)
-    reader = threading.Thread(target=lambda: list(chat.stream(max_tokens=100_000)))
-    reader.start()
-    assert computing.wait(10)
-    assert chat.interrupt()
-    assert not chat.interrupt(), "it is stopped already"
-    assert chat.finish == "interrupt"
-    if first == "verb":
-        assert len(chat.answer_ids) == 3
-        chat.rollback(to=2)
-        assert model.engine.scheduler.requests == []
-    go.set()
-    reader.join(10)
-    assert not reader.is_alive()
+    with held_in_a_step(model, chat, 3):
+        assert chat.interrupt()
+        assert not chat.interrupt(), "it is stopped already"
+        assert chat.finish == "interrupt"
+        if first == "verb":
+            assert len(chat.answer_ids) == 3
+            chat.rollback(to=2)
+            assert model.engine.scheduler.requests == []
     assert (chat.finish, len(chat.answer_ids)) == ((None, 2) if first == "verb" else ("interrupt", 3))
     assert model.engine.scheduler.requests == []
     chat.generate(max_tokens=5)

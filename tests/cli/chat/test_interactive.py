@@ -43,6 +43,16 @@ def stop_answer(chat: pexpect.spawn) -> None:
     chat.expect_exact("fix> ")
 
 
+def undo_correction(chat: pexpect.spawn) -> None:
+    """The picker, after an answer into which " the pan" was put is as it was."""
+    start_answer(chat)
+    stop_answer(chat)
+    chat.send(" the pan\r")
+    chat.expect("tokens kept")
+    stop_answer(chat)
+    chat.send("/undo\r")
+
+
 def quit_chat(chat: pexpect.spawn) -> None:
     chat.send("\x15/quit\r")
     chat.expect(pexpect.EOF)
@@ -111,12 +121,7 @@ def test_arrow_keys_pick_a_token_and_typing_goes_on_from_there(chat: pexpect.spa
 
 
 def test_enter_after_a_pick_puts_no_white_space_there(chat: pexpect.spawn) -> None:
-    start_answer(chat)
-    stop_answer(chat)
-    chat.send(" the pan\r")
-    chat.expect("tokens kept")
-    stop_answer(chat)
-    chat.send("/undo\r")
+    undo_correction(chat)
     chat.expect_exact("the pan")
     chat.expect_exact("fix> ")
     chat.send("\x1b[D")
@@ -130,12 +135,7 @@ def test_enter_after_a_pick_puts_no_white_space_there(chat: pexpect.spawn) -> No
 
 
 def test_a_command_may_follow_a_pick(chat: pexpect.spawn) -> None:
-    start_answer(chat)
-    stop_answer(chat)
-    chat.send(" the pan\r")
-    chat.expect("tokens kept")
-    stop_answer(chat)
-    chat.send("/undo\r")
+    undo_correction(chat)
     chat.expect_exact("fix> ")
     chat.send("\x1b[D/undo\r")
     chat.expect_exact("tokens, the answer is open")
