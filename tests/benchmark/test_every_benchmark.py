@@ -31,6 +31,7 @@ class Case(NamedTuple):
 
 CASES = {
     "accuracy": Case("--model MODEL --chunks 1", "limits"),
+    "checksum": Case("--model MODEL --tokens 65", ".*, fast class, int8 pages"),
     "compile": Case("--model MODEL --repeats 1", "MODEL from the cache", is_long=True),
     "corrections": Case("--model MODEL --samples 2", "1000 forks: KV pages", is_long=True),
     "cross_check": Case("", "qwen2"),

@@ -6,6 +6,7 @@ parks), so a 64 KiB ROM (boot.s) and one RAM image are the whole machine; there 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -16,10 +17,22 @@ import pexpect
 import pytest
 
 from tests.emulator.memory import Memory
+from unsay.compiler.codegen.translate import compile_module
+from unsay.isa.targets import find_target
 
 _RAM_BASE = 0x100000
 _HEADER_BYTES = 64
 _LIBRARIES = Path("/usr/lib")
+
+ON_BOCHS = {
+    "avx512-vnni": find_target("avx512-vnni"),
+    # The emulated CPU has vpdpbusd on 32-byte registers in its AVX-512 (EVEX) form only: same operation, same text.
+    "avx-vnni": find_target("avx-vnni")._replace(
+        llvm_cpu="x86-64-v4", llvm_features="+avx512vnni,+prefer-256-bit,-avxvnni"
+    ),
+    "avx2": find_target("avx2"),
+}
+"""Targets the emulated CPU runs."""
 
 
 def find_bochs() -> Path:
@@ -28,6 +41,16 @@ def find_bochs() -> Path:
     if binary is None or display is None:
         pytest.fail("needs the Bochs emulator and its terminal display; Debian: apt-get install bochs bochs-term")
     return Path(binary)
+
+
+def make_rom() -> bytes:
+    """boot.s, assembled by LLVM."""
+    lines = [line.split("#")[0].rstrip() for line in (Path(__file__).parent / "boot.s").read_text().splitlines()]
+    quoted = [json.dumps(line) for line in lines if line]
+    target = find_target("avx2")
+    text = f'target triple = "{target.triple}"\n' + "\n".join(f"module asm {line}" for line in quoted)
+    blob, _ = compile_module(text, target)
+    return blob
 
 
 def run_step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +42,8 @@ class Case:
     glances: list[Glance]
 
     def code(self, target: Target) -> Code:
-        """The step's machine code, compiled apart from the image: a test may change the target."""
-        manifest = self.image.manifest
-        own = step_scratch(manifest.spec, manifest.max_tokens, manifest.max_threads).num_bytes
-        sizes = (manifest.max_tokens, LIMITS.max_rows, manifest.max_threads)
-        step = Step(self.image.program, manifest.spec, *sizes, manifest.arena_bytes - own, self.image.fast)
-        return Code(*compile_module(step_text(step, dot_unit(target)), target))
+        """`step_code` of the image."""
+        return step_code(self.image, target)
 
     def assert_equal(self, result: int, after: dict[str, np.ndarray]) -> None:
         """The step ran to its end, left the reference's logits and KV pages, bit for bit, and noted the same."""
@@ -56,6 +53,15 @@ class Case:
         np.testing.assert_array_equal(after["kv_pool"], self.pages)
         noted = [RowSeen.from_buffer_copy(row.tobytes()) for row in after["seen"]]
         assert [Glance(*(getattr(row, name) for name in Glance._fields)) for row in noted] == self.glances
+
+
+def step_code(image: Image, target: Target) -> Code:
+    """The step's machine code, compiled apart from the image: a test may change the target."""
+    manifest = image.manifest
+    own = step_scratch(manifest.spec, manifest.max_tokens, manifest.max_threads).num_bytes
+    sizes = (manifest.max_tokens, LIMITS.max_rows, manifest.max_threads)
+    step = Step(image.program, manifest.spec, *sizes, manifest.arena_bytes - own, image.fast)
+    return Code(*compile_module(step_text(step, dot_unit(target)), target))
 
 
 def make_case(model: Path, *, decode: bool = False, kv: str = "auto", prefill: str = EXACT) -> Case:
@@ -73,12 +79,20 @@ def make_case(model: Path, *, decode: bool = False, kv: str = "auto", prefill: s
     assert logits is not None
     draws = [Draw(0.0, 1 / 0.7, 2**40 + row, 50 + row) for row in range(len(logits))]
     glances = [look(DefinedScan(), row, draw) for row, draw in zip(logits, draws, strict=True)]
+    return Case(image, *step_memory(image, batch, before, draws), np.ascontiguousarray(logits), after, glances)
+
+
+def step_memory(
+    image: Image, batch: Batch, pages: np.ndarray, draws: Sequence[Draw] = ()
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """`Case.arrays` and `Case.counts` of a step on one thread that has these pages. draws: for its rows, or none."""
+    spec, num_rows = image.manifest.spec, len(batch.logit_rows)
     asked = [RowDraw(draw.inverse, draw.seed & 0xFFFFFFFF, draw.seed >> 32, draw.position) for draw in draws]
     arrays = {
         "persistent": np.asarray(image.weights),
         "arena": np.zeros(image.manifest.arena_bytes, np.uint8),
-        "kv_pool": before,
-        "logits": np.zeros((len(batch.logit_rows), padded_rows(spec.vocab_size)), np.float32),
+        "kv_pool": pages,
+        "logits": np.zeros((num_rows, padded_rows(spec.vocab_size)), np.float32),
         "token_ids": batch.token_ids,
         "positions": batch.positions,
         "sequence": batch.sequence,
@@ -87,18 +101,18 @@ def make_case(model: Path, *, decode: bool = False, kv: str = "auto", prefill: s
         "interrupt": np.zeros(16, np.int32),
         "sync": np.zeros(sync_bytes(LIMITS.max_threads), np.uint8),
         "draws": np.frombuffer(b"".join(map(bytes, asked)), np.uint8),
-        "seen": np.zeros((len(logits), seen_bytes(spec.vocab_size)), np.uint8),
+        "seen": np.zeros((num_rows, seen_bytes(spec.vocab_size)), np.uint8),
     }
     counts = {
         "num_tokens": len(batch.token_ids),
         "num_sequences": len(batch.page_tables),
-        "num_rows": len(batch.logit_rows),
+        "num_rows": num_rows,
         "page_stride": batch.page_tables.shape[1],
         "num_threads": 1,
-        "num_seen": len(logits),
+        "num_seen": len(draws),
         "is_fast": int(batch.is_fast),
     }
-    return Case(image, arrays, counts, np.ascontiguousarray(logits), after, glances)
+    return arrays, counts
 
 
 def _prompts(vocab_size: int) -> Batch:
