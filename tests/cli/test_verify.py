@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiler.extension import acme
 from unsay.cli.main import main
 from unsay.compiler.codegen.backends import Step
 from unsay.compiler.passes import pipeline
@@ -129,6 +130,24 @@ def test_what_is_not_proved_is_named_and_counted(capsys: pytest.CaptureFixture[s
         "not proved: what 2 of the step's 3 functions compute (their accesses are): merge, step",
         "not proved: anything of 1 of the step's 3 functions: barrier",
     ]
+
+
+def test_a_pass_of_an_extension_is_proved_on_a_graph_and_its_axioms_without(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    path = tmp_path / "in.llmir"
+    path.write_text(acme.CASE)
+    options = ("--extension", acme.__name__, "--pass", "acme_fuse_relu")
+    code, rows = _rows(capsys, path, *options)
+    assert code == 0 and [row["obligation"] for row in rows if row["tier"] == "T1"] == ["acme_fuse_relu"]
+    code, rows = _rows(capsys, *options)
+    assert code == 0 and [(row["tier"], row["status"]) for row in rows] == [("T2", "proved"), ("T3", "proved")]
+
+
+def test_an_extension_is_refused_where_it_changes_nothing(capsys: pytest.CaptureFixture[str], tiny_path: Path):
+    for subject in ([], [str(tiny_path)]):
+        assert main(["verify", *subject, "--extension", acme.__name__]) == 1
+        assert "name a FILE or a --pass" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [("--kv", "int8"), ("--prefill", "fast")])

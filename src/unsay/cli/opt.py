@@ -8,14 +8,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unsay.cli.options import add_json_option
 from unsay.cli.output import write, write_error, write_file, write_json, write_line
-from unsay.cli.passes import add_print_after_option, graph_text, in_file, print_after, read_graph
+from unsay.cli.passes import (
+    add_extension_option,
+    add_print_after_option,
+    extensions,
+    graph_text,
+    in_file,
+    print_after,
+    read_graph,
+)
 from unsay.errors import IrError, RequestError
 
 if TYPE_CHECKING:
@@ -30,8 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="IN", help="LLMIR text; - is stdin")
     names = "names of passes or of pipelines, separated by commas, in order"
     parser.add_argument("--passes", metavar="A,B", default="", help=names)
-    extension = "use an extension first (docs/extending.md): a Python module with an EXTENSION; may be given again"
-    parser.add_argument("--extension", metavar="MODULE", action="append", default=[], help=extension)
+    add_extension_option(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="where to write the graph (default: stdout)")
     parser.add_argument("--plan", action="store_true", help="print where values lie in memory instead of the graph")
     add_print_after_option(parser)
@@ -41,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the passes and write the graph."""
-    with _extensions(args.extension):
+    with extensions(args.extension):
         if args.list:
             _list_passes(args.json)
         elif args.file is None:
@@ -49,20 +54,6 @@ def run(args: argparse.Namespace) -> int:
         else:
             _optimise(args)
     return 0
-
-
-@contextmanager
-def _extensions(modules: Sequence[str]) -> Generator[None]:
-    """Extensions in use, from these modules."""
-    with ExitStack() as stack:
-        if modules:
-            from unsay.compiler.extension import load
-
-            for installed in map(load, modules):
-                stack.callback(installed.remove)
-                for name, problems in installed.replaced.items():
-                    write_error(f"{name} is replaced by its fallback: {'; '.join(problems)}")
-        yield
 
 
 def _optimise(args: argparse.Namespace) -> None:

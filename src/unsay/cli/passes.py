@@ -1,14 +1,15 @@
-"""What verbs that run passes share: --print-after, and reading LLMIR text from a file."""
+"""What verbs that run passes share: --print-after, --extension, and reading LLMIR text from a file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unsay.cli.output import write
+from unsay.cli.output import write, write_error
 from unsay.errors import IrError, RequestError
 
 if TYPE_CHECKING:
@@ -23,6 +24,26 @@ def add_print_after_option(parser: argparse.ArgumentParser) -> None:
     """--print-after."""
     text = "print the graph after this pass, or after all; repeatable"
     parser.add_argument("--print-after", action="append", default=[], metavar="PASS", help=text)
+
+
+def add_extension_option(parser: argparse.ArgumentParser) -> None:
+    """--extension."""
+    text = "use an extension first (docs/extending.md): a Python module with an EXTENSION; may be given again"
+    parser.add_argument("--extension", metavar="MODULE", action="append", default=[], help=text)
+
+
+@contextmanager
+def extensions(modules: Sequence[str]) -> Generator[None]:
+    """Extensions in use, from these modules; raises ExtensionError."""
+    with ExitStack() as stack:
+        if modules:
+            from unsay.compiler.extension import load
+
+            for installed in map(load, modules):
+                stack.callback(installed.remove)
+                for name, problems in installed.replaced.items():
+                    write_error(f"{name} is replaced by its fallback: {'; '.join(problems)}")
+        yield
 
 
 def print_after(names: Sequence[str], passes: Sequence[Pass]) -> After | None:

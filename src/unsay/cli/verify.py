@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from unsay.cli.import_model import read_import
 from unsay.cli.options import add_json_option, add_kv_option, add_prefill_option
 from unsay.cli.output import progress_bars, visible, write_json, write_line
-from unsay.cli.passes import in_file, read_graph
+from unsay.cli.passes import add_extension_option, extensions, in_file, read_graph
 from unsay.errors import IrError, PassError, RequestError, TargetError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", nargs="?", metavar="FILE|MODEL", help="a graph's file, a known model, or its path")
     parser.add_argument("--pass", dest="passes", action="append", metavar="P", help="only this pass; repeatable")
     parser.add_argument("--target", metavar="T", help="instruction set of the program (default: of this CPU)")
+    add_extension_option(parser)
     add_kv_option(parser)
     add_prefill_option(parser)
     add_json_option(parser)
@@ -66,12 +67,13 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         write_line(f"{'tier':<5}{'obligation':<34}{'method':<26}{'result':<9}{'seconds':>8}")
     failed = 0
-    for row in _rows(args):
-        if isinstance(row, Row):
-            failed += row.status != "proved"
-            write_json(asdict(row)) if args.json else _print(row)
-        else:
-            _write_gap(row, args.json)
+    with extensions(args.extension):
+        for row in _rows(args):
+            if isinstance(row, Row):
+                failed += row.status != "proved"
+                write_json(asdict(row)) if args.json else _print(row)
+            else:
+                _write_gap(row, args.json)
     return 1 if failed else 0
 
 
@@ -79,6 +81,8 @@ def _check_options(args: argparse.Namespace) -> None:
     is_model = args.subject is not None and Path(args.subject).suffix not in (*_TEXTS, *_IMPORTED)
     if not is_model and (args.kv, args.prefill) != ("auto", "exact"):
         raise RequestError("--kv and --prefill say which step of a model is proved: name a MODEL, or leave them out")
+    if args.extension and (is_model or not (args.subject or args.passes)):
+        raise RequestError("--extension brings passes for graphs, models are compiled without: name a FILE or a --pass")
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row | Gap]:
