@@ -210,7 +210,7 @@ class Session:
     def fork(self) -> Session:
         """A second session in the same state, with a history of its own; shares every page."""
         with self._lock:
-            timeline = self._runner.settle().fork()
+            timeline = self._runner.claim().fork()
             child = Session(self._engine, self._tokenizer, self._turns, timeline, self.params)
             child._corrections.carry = self._corrections.carry
             return child

@@ -64,7 +64,7 @@ class Timeline:
         return cls(context, place, history, saved.journal, saved.is_fast)
 
     def fork(self) -> Timeline:
-        """The same place in a context and a history of its own."""
+        """The same place in a context and a history of its own. What runs ahead goes along, and each drops it."""
         self.enter()
         place, context = self.place, self.context.fork()
         journal = self._journal and self._journal.fork(place.length)
