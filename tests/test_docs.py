@@ -1,4 +1,4 @@
-"""The walks in docs/ name functions that exist."""
+"""The walks in docs/ name functions that exist, and prose is no wider than code."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ def test_every_function_a_walk_names_exists(walk: str) -> None:
     assert len(names) > 20
     for name in names:
         resolve(name)
+
+
+def test_prose_is_no_wider_than_code() -> None:
+    """120 characters. Rows of tables cannot be broken, and what is indented is what a program printed."""
+    pages = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
+    lines = [(page.name, line) for page in pages for line in page.read_text().splitlines()]
+    assert [(page, line) for page, line in lines if len(line) > 120 and not line.startswith(("|", "    "))] == []
