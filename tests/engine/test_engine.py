@@ -187,6 +187,30 @@ def test_what_others_run_again_is_not_stopped_twice(model: Model) -> None:
         request.context.release()
 
 
+def test_what_is_run_again_for_nobody_is_stopped_too(model: Model) -> None:
+    first, second, last = (request_for(model, prompt(number)) for number in (1, 2, 3))
+    stops = [[first], [second], []]
+    run, words = model.engine.machine.executor.run, []
+
+    def stopping_run(batch: Batch):
+        for request in stops[len(words)]:
+            model.engine.stop(request)
+        words.append(model.engine.machine.executor.interrupt_word[0])
+        if len(words) == 2:
+            model.engine.submit(last)
+        return run(batch)
+
+    model.engine.submit(first)
+    model.engine.submit(second)
+    model.engine.machine.executor.run = stopping_run  # type: ignore[method-assign]
+    assert model.engine.next_event(second) is None
+    assert model.engine.next_event(last) is not None
+    assert words == [1, 1, 0]
+    for request in (first, second, last):
+        model.engine.withdraw(request)
+        request.context.release()
+
+
 def test_a_waiting_reader_sleeps(model: Model) -> None:
     run = model.engine.machine.executor.run
     release = threading.Event()

@@ -133,7 +133,7 @@ class Engine:
         dropped; if a step was stopped, the others in it have it run again, to its end.
         """
         request.is_withdrawn = True
-        if request in self.scheduler.in_flight and not self.scheduler.must_end:
+        if request in self.scheduler.in_flight and self.scheduler.may_stop:
             self._interrupt_word[0] = 1
 
     def withdraw(self, request: Request) -> None:

@@ -50,8 +50,8 @@ class Scheduler:
     """Holds the requests in order of arrival and the shares of the step in flight.
 
     max_tokens, max_rows: what one step takes. The lock guards the requests too; `next_batch` and `commit` alternate.
-    must_end: whether the next step is one that others run again, since it was stopped: it is not stopped once more, or
-    they might never get on.
+    must_end: whether the next step is one that others run again, since it was stopped: it is not stopped once more
+    while one of them waits for it, or they might never get on.
     """
 
     def __init__(self, max_tokens: int, max_rows: int, context_length: int) -> None:
@@ -75,6 +75,11 @@ class Scheduler:
         """Take it out if it is not yet. The lock is held."""
         if request in self.requests:
             self.requests.remove(request)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the step in flight may be stopped; asked without the lock."""
+        return not self.must_end or all(request.is_withdrawn for request in tuple(self.in_flight))
 
     def next_batch(self) -> Batch:
         """Choose who takes part in the next step, reserve the pages and write it down; empty if nobody waits.
