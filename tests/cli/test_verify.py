@@ -9,13 +9,15 @@ import pytest
 
 from tests.compiler.extension import acme
 from unsay.cli.main import main
-from unsay.compiler.codegen.backends import Step
+from unsay.compiler.codegen.backends import Emitted, Step
+from unsay.compiler.codegen.cpu import CpuEmitter
 from unsay.compiler.passes import pipeline
 from unsay.compiler.passes.pipeline import PIPELINE, TENSOR_PIPELINE, Pass
 from unsay.compiler.verify import kernels
 from unsay.compiler.verify.kernels import StepClaims
 from unsay.compiler.verify.kernels.coverage import Gap
 from unsay.compiler.verify.obligation import Obligation, Result, Status
+from unsay.errors import TargetError
 
 _DATA = Path(__file__).parents[1] / "data"
 _GRAPH = """graph g(T: 1..8) {
@@ -116,6 +118,29 @@ def test_the_step_is_the_one_that_other_commands_run_with_these_options(
     options = ("--target", "avx2", "--kv", "int8", "--prefill", "fast")
     code, rows = _rows(capsys, tiny_path, *options)
     assert code == 0 and [row["obligation"] for row in rows if row.get("tier") == "T4"] == ["2 for avx2, int8"]
+
+
+def test_the_step_that_is_proved_is_the_one_an_image_is_made_of(
+    capsys: pytest.CaptureFixture[str], tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    steps: list[Step] = []
+
+    def noted(step: Step, target: str) -> StepClaims:
+        steps.append(step)
+        return _claims_that_name(step, target)
+
+    def emit(_self: CpuEmitter, step: Step) -> Emitted:
+        steps.append(step)
+        raise TargetError("that is all")
+
+    monkeypatch.setenv("UNSAY_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernels, "step_claims", noted)
+    monkeypatch.setattr(CpuEmitter, "emit", emit)
+    options = ("--target", "avx2", "--kv", "int8", "--prefill", "fast")
+    assert main(["verify", str(tiny_path), *options]) == 0
+    assert main(["compile", str(tiny_path), *options]) == 1 and "that is all" in capsys.readouterr().err
+    proved, compiled = steps
+    assert proved == compiled and proved.fast is not None
 
 
 @pytest.mark.usefixtures("only_named")
