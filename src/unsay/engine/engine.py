@@ -133,7 +133,8 @@ class Engine:
         dropped; if a step was stopped, the others in it have it run again, to its end.
         """
         request.is_withdrawn = True
-        if request in self.scheduler.in_flight and self.scheduler.may_stop:
+        scheduler = self.scheduler
+        if request in scheduler.in_flight and (not scheduler.must_end or scheduler.is_for_nobody):
             self._interrupt_word[0] = 1
 
     def withdraw(self, request: Request) -> None:

@@ -77,9 +77,9 @@ class Scheduler:
             self.requests.remove(request)
 
     @property
-    def may_stop(self) -> bool:
-        """Whether the step in flight may be stopped; asked without the lock."""
-        return not self.must_end or all(request.is_withdrawn for request in tuple(self.in_flight))
+    def is_for_nobody(self) -> bool:
+        """Whether none of the step in flight waits for it any more; asked without the lock."""
+        return all(request.is_withdrawn for request in tuple(self.in_flight))
 
     def next_batch(self) -> Batch:
         """Choose who takes part in the next step, reserve the pages and write it down; empty if nobody waits.
