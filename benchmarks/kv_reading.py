@@ -3,11 +3,11 @@
 Run: python -m benchmarks.kv_reading [--model M] [--context C] [--kv f16] [--threads N] [--rounds N] [--json]
 
 Nothing is computed. A token goes through a context layer by layer, by parts of 256 tokens and KV heads in them: the
-keys of 16 pages, then their values (and scales), which lie a page of the pool apart. `in order` reads these pieces of 1
-or 2 KiB one after the other, `asked for ahead` asks for what comes 8 KiB later as well, as attention does, and `in one
-piece` reads as many bytes as two streams a thread, which was fastest here. The three take turns, each after other
-memory was read, so that no cache has any of it. `of_one_piece` is the median over the rounds of the time in one piece
-over the own: the part of memory's bandwidth that attention could reach if it only read.
+keys of 16 pages, then their values (and scales), which lie a page of the pool apart, 1 or 2 KiB each. They are read
+page after page, or some pages in turn, a line of each; `asked for ahead`, page after page, and what comes 8 KiB later
+is asked for, as attention does. `in one piece` reads as many bytes as two streams a thread, which was fastest here. All
+take turns, each after other memory was read, so that no cache has any of it. `of_one_piece` is the median over the
+rounds of the time in one piece over the own: the part of memory's bandwidth that attention could reach if it only read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 from functools import partial
-from itertools import cycle, product
+from itertools import cycle, groupby, islice, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,17 +39,17 @@ from unsay.runtime.buffers import address_of
 Pieces = list[tuple[int, int]]
 """(offset, bytes) in the order they are read."""
 
-_STRETCH_BYTES, _LINE_BYTES, _AHEAD_BYTES, _OTHER_BYTES = 128, 64, 8192, 128 << 20
+_LINE_BYTES, _AHEAD_BYTES, _OTHER_BYTES = 64, 8192, 128 << 20
 
 
 class Way:
-    """A way to read memory. pieces: of each thread. streams: neighbours as long as a piece, read in turn with it."""
+    """A way to read memory. pieces: of each thread, `in_turn` of them at a time. ahead: how many such times later."""
 
-    def __init__(self, pieces: list[Pieces], streams: int = 1, is_asked_for: bool = False) -> None:
-        self._code, entry = mapped(*pieces_module(streams, is_asked_for), find_target(default_target()))
+    def __init__(self, pieces: list[Pieces], in_turn: int, ahead: int = 0) -> None:
+        self._code, entry = mapped(*reading_module(in_turn, ahead > 0), find_target(default_target()))
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)
         self._read = kind(address_of(self._code) + entry)
-        self._tables = [_table(each) for each in pieces]
+        self._tables = [_table(each, in_turn, ahead) for each in pieces]
         self._results = [ctypes.create_string_buffer(SUM_BYTES) for _ in pieces]
 
     def seconds(self, memory: memoryview) -> float:
@@ -60,28 +60,31 @@ class Way:
         )
 
 
-def _table(pieces: Pieces) -> NDArray[np.int64]:
-    """[pieces][3]: offset, bytes, the offset of what comes _AHEAD_BYTES later."""
-    later = _AHEAD_BYTES // max(size for _, size in pieces)
-    ahead = [offset for offset, _ in pieces[later:]] + [pieces[-1][0]] * later
-    return np.array([(*piece, after) for piece, after in zip(pieces, ahead, strict=False)], np.int64)
+def _table(pieces: Pieces, in_turn: int, ahead: int) -> NDArray[np.int64]:
+    """int64 [times][1 + in_turn + 1]: bytes, offsets (where too few are left, some again), what is asked for."""
+    times: list[list[int]] = []
+    for size, alike in groupby(pieces, lambda piece: piece[1]):
+        offsets = [offset for offset, _ in alike]
+        starts = range(0, len(offsets), in_turn)
+        times += [[size, *islice(cycle(offsets[start : start + in_turn]), in_turn)] for start in starts]
+    return np.array([[*row, later[1]] for row, later in zip(times, times[ahead:] + times[-1:] * ahead, strict=False)])
 
 
-def pieces_module(streams: int, is_asked_for: bool) -> tuple[Module, str]:
-    """The loop `void read(memory, pieces, count, result)`, and its name."""
+def reading_module(in_turn: int, is_asked_for: bool) -> tuple[Module, str]:
+    """The loop `void read(memory, table, times, result)`, and its name."""
     module = Module(ATTRIBUTES)
 
     def write(f: Function) -> None:
-        with added_up(f) as sums, f.loop("piece", 0, f["count"]) as piece:
-            row = f["pieces"].at(piece * 24)
-            start, size, ahead = (f.load(I64, row.at(8 * place)) for place in range(3))
-            with f.loop("at", 0, size, _STRETCH_BYTES) as at:
-                for stream in range(streams):
-                    read(f["memory"].at(start + size * stream).at(at), _STRETCH_BYTES, sums)
-                for line in range(0, _STRETCH_BYTES if is_asked_for else 0, _LINE_BYTES):
-                    f.prefetch(f["memory"].at(ahead).at(at + line))
+        with added_up(f) as sums, f.loop("time", 0, f["times"]) as time:
+            row = f["table"].at(time * (8 * (in_turn + 2)))
+            size, *offsets, later = (f.load(I64, row.at(8 * place)) for place in range(in_turn + 2))
+            with f.loop("at", 0, size, _LINE_BYTES) as at:
+                for offset in offsets:
+                    read(f["memory"].at(offset).at(at), _LINE_BYTES, sums)
+                if is_asked_for:
+                    f.prefetch(f["memory"].at(later).at(at))
 
-    parameters = [(PTR, "memory"), (PTR, "pieces"), (I64, "count"), (PTR, "result")]
+    parameters = [(PTR, "memory"), (PTR, "table"), (I64, "times"), (PTR, "result")]
     return module, module.define("read", parameters, write, "reads", linkage="", inline=False)
 
 
@@ -103,9 +106,9 @@ def _of_head(layout: KvLayout, layer: int, head: int) -> Pieces:
 
 
 def in_one_piece(num_bytes: int, num_threads: int) -> list[Pieces]:
-    """As many bytes, in two streams a thread."""
-    size = num_bytes // (2 * num_threads) // _STRETCH_BYTES * _STRETCH_BYTES
-    return [[(2 * size * thread, size)] for thread in range(num_threads)]
+    """As many bytes, in two pieces a thread."""
+    size = num_bytes // (2 * num_threads) // _LINE_BYTES * _LINE_BYTES
+    return [[(place * size, size) for place in (2 * thread, 2 * thread + 1)] for thread in range(num_threads)]
 
 
 def measure(layout: KvLayout, context: int, num_threads: int, rounds: int) -> dict[str, list[float]]:
@@ -114,11 +117,10 @@ def measure(layout: KvLayout, context: int, num_threads: int, rounds: int) -> di
     pool, other = PagePool(layout.page_bytes, num_pages).memory, np.ones(_OTHER_BYTES // 8, np.int64)
     np.asarray(pool)[:] = 1
     pieces = in_order(layout, num_pages, num_threads)
-    ways = {
-        "in one piece": Way(in_one_piece(num_pages * layout.used_bytes, num_threads), streams=2),
-        "in order": Way(pieces),
-        "asked for ahead": Way(pieces, is_asked_for=True),
-    }
+    ways = {"in one piece": Way(in_one_piece(num_pages * layout.used_bytes, num_threads), 2)}
+    ways["page after page"] = Way(pieces, 1)
+    ways |= {f"{in_turn} pages in turn": Way(pieces, in_turn) for in_turn in (2, 4, 8)}
+    ways["asked for ahead"] = Way(pieces, 1, ahead=_AHEAD_BYTES // max(size for _, size in pieces[0]))
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
