@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
@@ -99,6 +98,7 @@ def _ended_by_ctrl_c() -> Generator[None]:
     """A Ctrl-C inside ends the process; without this it would look for garbage in all of a compilation first, twice."""
     import gc
     import signal
+    import threading
 
     def interrupt(*_: object) -> NoReturn:
         gc.freeze()
