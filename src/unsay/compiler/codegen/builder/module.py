@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from unsay.compiler.beside import look
 from unsay.compiler.codegen.builder.function import Function
 from unsay.compiler.codegen.builder.value import Value
 
@@ -39,8 +40,12 @@ class Module:
         linkage: str = "internal ",
         inline: bool = True,
     ) -> str:
-        """A function written by `write`, unless there is one of this name already; gives back the name."""
+        """A function written by `write`, unless there is one of this name already; gives back the name.
+
+        Raises CancelledError in a thread that nobody waits for any more (beside.py).
+        """
         if name not in self._definitions:
+            look()
             function = Function(self, name, parameters, linkage + result)
             self._definitions[name] = ""
             write(function)
