@@ -24,7 +24,7 @@ def public_members(kind: type) -> list[str]:
 def test_the_members_of_a_session_are_pinned() -> None:
     assert public_members(unsay.Session) == [
         "answer", "answer_ids", "append", "checkout", "close", "correction", "diff", "finish", "fork", "generate",
-        "history", "inject", "interrupt", "logits", "redo", "rollback", "stream", "token_ids", "undo",
+        "history", "inject", "interrupt", "logits", "params", "redo", "rollback", "stream", "token_ids", "undo",
         "user",
     ]  # fmt: skip
 

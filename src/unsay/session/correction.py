@@ -29,57 +29,48 @@ class Corrections:
     carry: what the last rollback left of a token before the place it was asked for; the next injection has it in front.
     """
 
-    __slots__ = ("_counted", "_first_token_s", "_is_running", "_num_computed", "_started", "carry")
+    __slots__ = ("_counted", "_first_token", "_started", "carry")
 
     def __init__(self) -> None:
         self.carry = ""
         self._counted: tuple[int, int, int, float] | None = None
-        self._first_token_s: float | None = None
-        self._num_computed: int | None = None
+        self._first_token: tuple[float, int] | None = None
         self._started = 0.0
-        self._is_running = False
 
     @property
     def last(self) -> Correction | None:
         """The last one, as far as it has come; made when it is asked for, so that a rollback need not."""
-        if self._counted is None:
-            return None
-        first_token = (None, None) if self._is_running else (self._first_token_s, self._num_computed)
-        return Correction(*self._counted, *first_token)
+        return None if self._counted is None else Correction(*self._counted, *(self._first_token or (None, None)))
 
     def rollback(self, num_kept: int, num_dropped: int, started: float, carry: str = "") -> None:
         """A rollback was done; it joins a correction no token has followed."""
         now = perf_counter()
         seconds = now - started
-        self.carry = carry
-        if self._counted is not None and self._is_running:
+        if self._counted is not None and self._first_token is None:
             kept_before, dropped, _, before_s = self._counted
             kept = min(num_kept, kept_before)
             self._counted = (kept, dropped + kept_before - kept, num_kept - kept, before_s + seconds)
         else:
             self._counted = (num_kept, num_dropped, 0, seconds)
-        self._started, self._is_running = now, True
+        self.carry, self._started, self._first_token = carry, now, None
 
     def forget(self) -> None:
         """Another verb came: what was corrected without a token since is no correction of an answer."""
         self.carry = ""
-        if self._is_running:
+        if self._first_token is None:
             self._counted = None
-            self._is_running = False
 
     def inject(self, num_kept: int, num_injected: int, started: float) -> None:
         """An injection was done; it joins a rollback no token has followed."""
         self.carry = ""
-        if self._counted is None or not self._is_running:
+        if self._counted is None or self._first_token is not None:
             self._counted = (num_kept, 0, 0, 0.0)
         kept, dropped, injected, rollback_s = self._counted
         self._counted = (kept, dropped, injected + num_injected, rollback_s)
-        self._started, self._is_running = started, True
+        self._started, self._first_token = started, None
 
     def first_token(self, num_computed: int) -> None:
         """A token was delivered."""
         self.carry = ""
-        if self._is_running:
-            self._first_token_s = perf_counter() - self._started
-            self._num_computed = num_computed
-            self._is_running = False
+        if self._first_token is None and self._counted is not None:
+            self._first_token = (perf_counter() - self._started, num_computed)

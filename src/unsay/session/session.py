@@ -36,6 +36,10 @@ class Session:
     "interrupt"), None while it is open.
     """
 
+    __slots__ = (
+        "__weakref__", "_corrections", "_engine", "_lock", "_runner", "_timeline", "_tokenizer", "_turns", "params",
+    )  # fmt: skip
+
     def __init__(
         self, engine: Engine, tokenizer: Tokenizer, turns: Turns, timeline: Timeline, params: SamplingParams
     ) -> None:

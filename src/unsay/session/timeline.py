@@ -132,8 +132,7 @@ class Timeline:
 
     def grown(self, finish: str | None, stop: tuple[str, ...]) -> Place:
         """The place where one more token of the engine's list is part of the answer."""
-        place = self.place
-        return Place(place.length + 1, place.answer_start, place.has_turns, finish, stop)
+        return self.place.at(self.place.length + 1, finish, stop)
 
     @property
     def is_behind(self) -> bool:
@@ -143,7 +142,7 @@ class Timeline:
     def rollback(self, target: int) -> int:
         """Keep `target` tokens; returns how many were dropped. A mark: all but the log waits for `enter`."""
         before = self.place
-        place = Place(target, before.answer_start, before.has_turns)
+        place = before.at(target)
         if self._journal is not None:
             self.enter()
             self._journal.verb(Verb.ROLLBACK, target, (), place)
@@ -155,8 +154,7 @@ class Timeline:
     def take_end(self) -> None:
         """The answer may go on: the token that said its end is taken back. It is no guess at what comes instead."""
         self.enter()
-        old = self.place
-        place = Place(old.length - 1, old.answer_start, old.has_turns)
+        place = self.place.at(self.place.length - 1)
         if self._journal is not None:
             self._journal.verb(Verb.REOPEN, place.length, (), place)
         self._leave()
@@ -231,8 +229,7 @@ class Timeline:
     def _set_finish(self, finish: str | None) -> None:
         if self._dropped_from is not None:
             self.enter()
-        place = self.place
-        self.place = Place(place.length, place.answer_start, place.has_turns, finish)
+        self.place = self.place.at(self.place.length, finish)
 
     def _leave(self) -> None:
         """Leave the context to the entries made in it, the last ones, if there are any."""
