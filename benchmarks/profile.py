@@ -82,7 +82,7 @@ class Stamped:
 
     def __init__(self, image: Image, num_threads: int) -> None:
         spec, target = image.manifest.spec, find_target(image.manifest.target)
-        own = step_scratch(spec, LIMITS.max_tokens, LIMITS.max_threads).num_bytes
+        own = step_scratch(spec, LIMITS.max_tokens).num_bytes
         limits = LIMITS.max_tokens, LIMITS.max_rows, LIMITS.max_threads
         step = Step(image.program, spec, *limits, image.manifest.arena_bytes - own)
         text = step_text(step, dot_unit(target), in_turns=False)

@@ -58,7 +58,7 @@ class Case:
 def step_code(image: Image, target: Target) -> Code:
     """The step's machine code, compiled apart from the image: a test may change the target."""
     manifest = image.manifest
-    own = step_scratch(manifest.spec, manifest.max_tokens, manifest.max_threads).num_bytes
+    own = step_scratch(manifest.spec, manifest.max_tokens).num_bytes
     sizes = (manifest.max_tokens, LIMITS.max_rows, manifest.max_threads)
     step = Step(image.program, manifest.spec, *sizes, manifest.arena_bytes - own, image.fast)
     return Code(*compile_module(step_text(step, dot_unit(target)), target))

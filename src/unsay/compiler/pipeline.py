@@ -191,7 +191,7 @@ def store(
         source_sha256=job.source_sha256,
         weights=weights,
         weights_bytes=programs.plan.total_bytes,
-        arena_bytes=programs.arena_bytes + step_scratch(spec, LIMITS.max_tokens, LIMITS.max_threads).num_bytes,
+        arena_bytes=programs.arena_bytes + step_scratch(spec, LIMITS.max_tokens).num_bytes,
         max_tokens=LIMITS.max_tokens,
         max_threads=LIMITS.max_threads,
         entry=code.entry,

@@ -196,7 +196,7 @@ def run_native(
 ) -> Memory | None:
     """The step in machine code; None if it was interrupted."""
     code, entry = _mapped_code(step.program, step.spec, unit, len(step.arena), target)
-    arena = np.zeros(len(step.arena) + step_scratch(step.spec, CAPACITY, MAX_THREADS).num_bytes, np.uint8)
+    arena = np.zeros(len(step.arena) + step_scratch(step.spec, CAPACITY).num_bytes, np.uint8)
     arena[: len(step.arena)] = np.frombuffer(step.arena, np.uint8)
     weights, pages = _aligned(step.weights), pages.copy()
     sync = _aligned(bytes(sync_bytes(num_threads)))

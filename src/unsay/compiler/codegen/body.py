@@ -52,7 +52,7 @@ class StepBody:
         self.counts = {Dim0.TOKENS: self._count("num_tokens"), Dim0.ROWS: self._count("num_rows")}
         self.num_seen = self._count("num_seen")
         self.states = self.arena.at(step.scratch_offset)
-        self._rows = self.states.at(step_scratch(step.spec, step.max_tokens, step.max_threads).states_bytes)
+        self._rows = self.states.at(step_scratch(step.spec, step.max_tokens).states_bytes)
         self._owed: tuple[Value, Tensor, Tensor] | None = None
         self.stay()
 

@@ -1,6 +1,6 @@
 """Memory of a step's own, in the arena behind the program's tensors.
 
-offset + 0              attention states, of the parts of every thread's share      (kernels/attention.py)
+offset + 0              attention states, of the parts of a few tokens             (kernels/attention.py)
 offset + states_bytes   rows f32, made by an instruction that quantises them last: attention's output, an FFN's hidden
 """
 
@@ -24,8 +24,8 @@ class Scratch(NamedTuple):
         return self.states_bytes + self.rows_bytes
 
 
-def step_scratch(spec: ModelSpec, max_tokens: int, max_threads: int) -> Scratch:
-    """What a step of up to so many tokens and threads needs."""
+def step_scratch(spec: ModelSpec, max_tokens: int) -> Scratch:
+    """What a step of up to so many tokens needs, on any number of threads."""
     state = state_bytes(spec.num_heads // spec.num_kv_heads, spec.head_dim)
     widest = max(spec.num_heads * spec.head_dim, spec.ffn_size)
-    return Scratch(scratch_states(max_threads, spec.context_length) * state, max_tokens * widest * 4)
+    return Scratch(scratch_states(spec.num_kv_heads, spec.context_length) * state, max_tokens * widest * 4)

@@ -4,7 +4,8 @@
     attend     a unit of work is one KV head (its group of G query heads share every load) and
                - many tokens:  a run of up to 8 tokens and all their parts, so that a part's keys and values are
                                read from cache by all of them; the parts merge as they come
-               - few tokens:   one part of one token, so that threads share a long context; results to scratch
+               - few tokens:   one part of all of them, so that threads share a long context, and a context is read
+                               from memory once and not for each run; results to scratch
                which a thread takes when it is done with the one before
     merge      few tokens: the parts of a (token, KV head), in order
 
@@ -60,8 +61,8 @@ from unsay.core import PAGE_TOKENS
 from unsay.isa.formats import DType
 from unsay.isa.kv import KvLayout
 
-SPLIT_UNITS_PER_THREAD = 4
-"""Parts are dealt out one by one while there are fewer (token, KV head) units than this per thread."""
+FEW_TOKENS = 16
+"""For so many tokens of a step or less, parts are dealt out one by one: a correction, guesses, a batch of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ def max_parts(context_length: int) -> int:
     return -(-context_length // PART_TOKENS)
 
 
-def scratch_states(max_threads: int, context_length: int) -> int:
+def scratch_states(num_kv_heads: int, context_length: int) -> int:
     """Most states `attend` leaves in scratch."""
-    return SPLIT_UNITS_PER_THREAD * max_threads * max_parts(context_length)
+    return FEW_TOKENS * num_kv_heads * max_parts(context_length)
 
 
 def append(module: Module, shape: Attention) -> str:
@@ -157,7 +158,7 @@ def attend(module: Module, dot: DotUnit, shape: Attention, max_parts: int) -> st
     heads = shape.layout.num_kv_heads
 
     def write(f: Function) -> None:
-        split = _is_split(f, heads)
+        split = _is_split(f)
         with f.when(split):
             _single_parts(f, dot, shape, max_parts)
         f.return_if(split)
@@ -241,7 +242,7 @@ def merge(module: Module, shape: Attention, max_parts: int) -> str:
     heads = shape.layout.num_kv_heads
 
     def write(f: Function) -> None:
-        f.return_if(_is_split(f, heads) ^ 1)
+        f.return_if(_is_split(f) ^ 1)
         positions = argument(f, "positions")
         begin, end = share_or_all(f, f["count"] * heads)
         state = f.buffer(shape.state_bytes)
@@ -258,10 +259,9 @@ def merge(module: Module, shape: Attention, max_parts: int) -> str:
     return module.define(name, kernel_parameters("out", "scratch"), write, "parts of few tokens, in order")
 
 
-def _is_split(f: Function, heads: int) -> Value:
+def _is_split(f: Function) -> Value:
     """Whether parts are dealt out one by one; the same for every thread of the step."""
-    few = (f["count"] * heads).compare("slt", f["threads"] * SPLIT_UNITS_PER_THREAD)
-    return few & f["threads"].compare("ne", 1)
+    return f["count"].compare("sle", FEW_TOKENS) & f["threads"].compare("ne", 1)
 
 
 def _most_parts(f: Function) -> Value:

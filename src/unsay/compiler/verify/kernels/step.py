@@ -113,7 +113,7 @@ class _StepWorld:
     def _rooms(self, index: int) -> Iterator[tuple[tuple[str, int], Room]]:
         """(object, offset) of all memory an instruction may touch, and its size."""
         step, spec, instruction = self.step, self.step.spec, self._body.program.instructions[index]
-        own = step_scratch(spec, step.max_tokens, step.max_threads)
+        own = step_scratch(spec, step.max_tokens)
         yield ("arena", step.scratch_offset), Room(own.states_bytes)
         yield ("arena", step.scratch_offset + own.states_bytes), Room(own.rows_bytes)
         tensors = [self._body.named[index][r] for r in instruction.registers if r != NO_REGISTER]
