@@ -20,7 +20,7 @@ def test_quant_makes_the_blocks_of_n3(dtype: DType):
     (DType.Q8W, "splat (i32 7)", "splat (i32 6)"),
     (DType.Q8W, "i32 -128", "i32 -64"),
     (DType.Q8W, "zext <16 x i1>", "sext <16 x i1>"),
-    (DType.Q8W, "fdiv <16 x float> %v79, %v71", "fdiv <16 x float> %v71, %v79"),
+    (DType.Q8W, "fdiv <16 x float> %v87, %v79", "fdiv <16 x float> %v79, %v87"),
     (DType.Q8W, "i64 16\n", "i64 8\n"),
 ])  # fmt: skip
 def test_an_edit_of_the_text_is_refuted(dtype: DType, old: str, new: str):

@@ -19,6 +19,9 @@ _MOST_HEADS = {64: 4, 32: 3, 16: 4}
 _REGISTERS = {64: 4, 32: 2, 16: 2}
 """Query heads and registers of int8 that are multiplied with each other at a time, by bytes of a register."""
 
+_QUADS = 4
+"""Fours of dims of keys that are multiplied in a turn of the loop; of a page of values all."""
+
 _WORD_BYTES = 2
 """Of a multiplier."""
 
@@ -37,12 +40,14 @@ class IntegerProducts(Products):
         self._dot = LongDot(self.f, part.unit)
 
     def begin(self, query: Query) -> None:
-        """q of each head as multipliers."""
+        """q of each head as multipliers; its scale times that of scores."""
         with self.f.loop("head", 0, self.part.shape.group) as head:
             q, row, peaks = self.part.q(query, head), self.part.row(query, head), self.f.slot(F32X16, 0.0)
             with self.f.loop("dim", 0, self.dim, LANES) as dim:
                 self._note(peaks, self.f.load(F32X16, q.at(dim * 4), align=4))
             self._multipliers(row, self.dim, q, largest(self.f, peaks.get()), self._q_places(row))
+            scale = self.f.load(F32, self._scale(row), align=4)
+            self.f.store(scale * self.part.shape.scale, self._scale(row), align=4)
 
     def score(self, query: Query, block: Value) -> None:
         """s[t] = f32(q . k) * (ks[t] * (qs * scale))."""
@@ -70,11 +75,14 @@ class IntegerProducts(Products):
         self._clear(query)
 
     def add_values(self, query: Query, block: Value) -> None:
-        """o[d] = w . v as int32."""
-        for heads in self._heads():
-            columns = self.columns(_REGISTERS[self.part.unit.vector_bytes])
+        """o[d] = w . v as int32. Weights of keys that are not seen are 0, whatever bytes lie there."""
+        columns = self.columns(_REGISTERS[self.part.unit.vector_bytes])
+        with self.pages(query, block) as page:
+            self.prefetch_after_values(query, page, 0, self.dim)
+            values = self.values(page)
             with self.f.loop("dim", 0, self.dim, len(columns) * self.lanes) as dim:
-                self._add_columns(query, block, heads, columns, dim)
+                for heads in self._heads():
+                    self._add_columns(query, heads, page, values, [dim + column for column in columns])
 
     def finish(self, query: Query) -> None:
         """o[d] = f32(o[d]) * the scale of the weights."""
@@ -142,35 +150,34 @@ class IntegerProducts(Products):
             f.prefetch(scales)
             f.prefetch(scales.at(PAGE_TOKENS * 4))
         sums = self._dot.sums(len(places), len(heads))
-        with f.loop("quad", 0, self.dim // 4) as quad:
-            for page in ahead:
-                f.prefetch(page.at(quad * (PAGE_TOKENS * 4)))
-            data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
-            words = [self._q_places(part.row(query, h))[0].at(quad * 8) for h in heads]
-            self._dot.add(sums, data, words)
+        with f.loop("quad", 0, self.dim // 4, _QUADS) as start:
+            for quad in (start + number for number in range(_QUADS)):
+                for page in ahead:
+                    f.prefetch(page.at(quad * (PAGE_TOKENS * 4)))
+                data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
+                words = [self._q_places(part.row(query, h))[0].at(quad * 8) for h in heads]
+                self._dot.add(sums, data, words)
         for (place, first), totals in zip(places, self._dot.totals(sums), strict=True):
             for head, total in zip(heads, totals, strict=True):
-                scale = (f.load(F32, self._scale(part.row(query, head)), align=4) * part.shape.scale).splat(lanes)
-                scale = self._row_scales(pages[place], "keys", first, lanes) * scale
-                self.store_score(query, head, number + place, first, total.cast("sitofp", scale.type) * scale)
+                scale = f.load(F32, self._scale(part.row(query, head)), align=4).splat(lanes)
+                score = total.cast("sitofp", scale.type) * (
+                    self._row_scales(pages[place], "keys", first, lanes) * scale
+                )
+                f.store(score, part.score(query, head, (number + place) * PAGE_TOKENS + first), align=4)
 
     def _row_scales(self, page: Value, of: Literal["keys", "values"], first: int, lanes: int) -> Value:
         """The scales of tokens of a page, from the `first` on."""
         offset = self.layout.scale_offset(0, 0) + (first + (0 if of == "keys" else PAGE_TOKENS)) * 4
         return self.f.load(vector(F32, lanes), page.at(offset), align=4)
 
-    def _add_columns(self, query: Query, block: Value, heads: range, columns: range, dim: Value) -> None:
+    def _add_columns(self, query: Query, heads: range, page: Value, values: Value, columns: Sequence[Value]) -> None:
         f, part, kind = self.f, self.part, vector(I32, self.lanes)
         sums = self._dot.sums(len(columns), len(heads))
-        with self.pages(query, block) as page:
-            self.prefetch_after_values(query, page, dim, len(columns) * self.lanes)
-            values = self.values(page).at(dim * 4)
-            keys = f.smaller(query.keys - page * PAGE_TOKENS, PAGE_TOKENS)
-            with f.loop("quad", 0, (keys + 3) // 4) as quad:
-                data = [values.at((quad * self.dim + column) * 4) for column in columns]
-                at = page * (PAGE_TOKENS * _WORD_BYTES) + quad * 8
-                self._dot.add(sums, data, [part.score(query, head).at(at) for head in heads])
+        weights = [part.score(query, head).at(page * (PAGE_TOKENS * _WORD_BYTES)) for head in heads]
+        for quad in range(PAGE_TOKENS // 4):
+            data = [values.at((column + quad * self.dim) * 4) for column in columns]
+            self._dot.add(sums, data, [row.at(quad * 8) for row in weights])
         for column, totals in zip(columns, self._dot.totals(sums), strict=True):
             for head, total in zip(heads, totals, strict=True):
-                address = part.state(query).at((dim + (head * self.dim + column)) * 4)
+                address = part.state(query).at((column + head * self.dim) * 4)
                 f.store(f.load(kind, address, align=4) + total, address, align=4)

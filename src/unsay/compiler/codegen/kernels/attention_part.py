@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from unsay.compiler.codegen.builder import F32, F32X16, I64, PTR, Function, Module
+from unsay.compiler.codegen.builder import F32, F32X16, I32, I32X16, I64, PTR, Function, Module, Value, vector
 from unsay.compiler.codegen.kernels.attention_floats import FloatProducts
 from unsay.compiler.codegen.kernels.attention_integers import IntegerProducts
 from unsay.compiler.codegen.kernels.attention_products import Products
@@ -40,6 +40,9 @@ from unsay.compiler.codegen.kernels.vector import (
     tree_sum,
 )
 from unsay.core import PAGE_TOKENS
+
+_PAGES = 2
+"""Pages whose exponentials are computed together: each alone is a chain of operations that wait for one another."""
 
 
 def part_function(module: Module, unit: DotUnit, shape: Attention) -> str:
@@ -96,25 +99,38 @@ def _write(products: Products) -> None:
 
 
 def _softmax_function(module: Module) -> str:
-    """void softmax_part(scores f32 [256], keys, m, l): m = max s, e[t] = exp(s[t] - m), l = sum16(e); e in place."""
+    """void softmax_part(scores f32 [256], keys, m, l): m = max s, e[t] = exp(s[t] - m), l = sum16(e); e in place, 0 for
+    the rest of the last page."""
 
     def write(f: Function) -> None:
         pages = (f["keys"] + (PAGE_TOKENS - 1)) // PAGE_TOKENS
+        _hide(f, f["scores"].at((pages - 1) * (PAGE_TOKENS * 4)), f["keys"] - (pages - 1) * PAGE_TOKENS)
         best, total = f.slot(F32X16, -math.inf), f.slot(F32X16, 0.0)
         with f.loop("page", 0, pages) as page:
             scores = f.load(F32X16, f["scores"].at(page * (PAGE_TOKENS * 4)), align=64)
             best.set(maximum(f, best.get(), scores))
         m = largest(f, best.get())
-        with f.loop("page", 0, pages) as page:
-            address = f["scores"].at(page * (PAGE_TOKENS * 4))
-            e = exp(f, f.load(F32X16, address, align=64) - m.splat(LANES))
-            total.set(total.get() + e)
-            f.store(e, address, align=64)
+        whole = pages // _PAGES * _PAGES
+        for begin, end, step in ((0, whole, _PAGES), (whole, pages, 1)):
+            lanes = step * LANES
+            with f.loop("page", begin, end, step) as page:
+                address = f["scores"].at(page * (PAGE_TOKENS * 4))
+                e = exp(f, f.load(vector(F32, lanes), address, align=64) - m.splat(lanes))
+                for first in range(0, lanes, LANES):
+                    total.set(total.get() + e.shuffle(range(first, first + LANES)))
+                f.store(e, address, align=64)
         f.store(m, f["m"], align=4)
         f.store(tree_sum(total.get()), f["l"], align=4)
 
     parameters = [(PTR, "scores"), (I64, "keys"), (PTR, "m"), (PTR, "l")]
     return module.define("softmax_part", parameters, write, "weights of a part, their sum, the largest score")
+
+
+def _hide(f: Function, scores: Value, count: Value) -> None:
+    """-inf for the scores of a page beyond the first `count`: of keys that are not seen."""
+    lanes = Value(f, I32X16, f"<{', '.join(f'i32 {lane}' for lane in range(LANES))}>")
+    seen = lanes.compare("slt", count.cast("trunc", I32).splat(LANES))
+    f.store(f.select(seen, f.load(F32X16, scores, align=64), -math.inf), scores, align=64)
 
 
 def merge_function(module: Module, shape: Attention) -> str:

@@ -8,12 +8,11 @@ first cache again before it is used.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from unsay.compiler.codegen.builder import I32, I64, Value, vector
+from unsay.compiler.codegen.builder import I64, Value
 from unsay.compiler.codegen.kernels.attention_run import PART_PAGES, Part, Query
 from unsay.core import PAGE_TOKENS
 
@@ -46,7 +45,7 @@ class Products(ABC):
 
     @abstractmethod
     def score(self, query: Query, block: Value) -> None:
-        """s[t] of the keys of the block that begins at this page of the part, -inf beyond the last key seen."""
+        """s[t] of the keys of the block that begins at this page of the part; beyond the last key seen anything."""
 
     @abstractmethod
     def weigh(self, query: Query) -> None:
@@ -90,31 +89,26 @@ class Products(ABC):
         count = max(count for count in range(1, row + 1) if row % count == 0 and count <= max(1, most))
         return range(0, count * self.lanes, self.lanes)
 
-    def store_score(self, query: Query, head: int, page: Value, first: int, score: Value) -> None:
-        """Store scores of a register, from the `first` token of a page on: -inf beyond the last key seen."""
-        f, lanes = self.f, self.lanes
-        tokens = Value(f, vector(I32, lanes), f"<{', '.join(f'i32 {first + lane}' for lane in range(lanes))}>")
-        left = (query.keys - page * PAGE_TOKENS).cast("trunc", I32).splat(lanes)
-        seen = f.select(tokens.compare("slt", left), score, -math.inf)
-        f.store(seen, self.part.score(query, head, page * PAGE_TOKENS + first), align=4)
-
     def after_keys(self, query: Query, page: Value) -> Value:
         """Address of what comes a block after the keys of a page; of its own keys if that is not to be asked for."""
         number, is_near = self._a_block_on(query, page)
         offset = self.f.select(is_near, self.f.constant(I64, 0), self.layout.value_offset(0, 0))
         return self.part.page(number).at(offset)
 
-    def prefetch_after_values(self, query: Query, page: Value, dim: Value, num_dims: int) -> None:
+    def prefetch_after_values(self, query: Query, page: Value, dim: Value | int, num_dims: int) -> None:
         """Ask for a share of what comes a block after the values of a page: as large as these dims are of a page."""
         f, dim_bytes = self.f, PAGE_TOKENS * self.layout.element_bytes
         number, is_near = self._a_block_on(query, page)
         offset = f.select(is_near, f.constant(I64, self.layout.value_offset(0, 0)), 0)
+        dim = f.operand(I64, dim)
         with f.when(query.place.compare("eq", 0)):
             head = f.select(is_near, self.part.page(number), self.part.next_page(number))
             for line in range(0, num_dims * dim_bytes, LINE_BYTES):
                 f.prefetch(head.at(offset).at(dim * dim_bytes + line))
             if self.layout.is_scaled:
-                f.prefetch(head.at(self.layout.scale_offset(0, 0)).at(dim * (2 * PAGE_TOKENS * 4 // self.dim)))
+                scales, scale_bytes = head.at(self.layout.scale_offset(0, 0)), 2 * PAGE_TOKENS * 4
+                for line in range(0, scale_bytes * num_dims // self.dim, LINE_BYTES):
+                    f.prefetch(scales.at(dim * (scale_bytes // self.dim) + line))
 
     def _a_block_on(self, query: Query, page: Value) -> tuple[Value, Value]:
         """(number of the page a block after this one, true), or (its number among those that follow, false) if the part

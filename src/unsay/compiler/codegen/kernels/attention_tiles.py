@@ -21,7 +21,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from unsay.compiler.codegen.builder import F32, F32X16, I8, I32, I32X16, Value, vector
+from unsay.compiler.codegen.builder import F32X16, I8, I32, I32X16, Value, vector
 from unsay.compiler.codegen.kernels.attention_integers import IntegerProducts, Places
 from unsay.compiler.codegen.kernels.attention_products import LINE_BYTES
 from unsay.compiler.codegen.kernels.attention_run import PART_PAGES, PART_TOKENS, Part, Query
@@ -64,13 +64,11 @@ class TileProducts(IntegerProducts):
         return PART_PAGES
 
     def begin(self, query: Query) -> None:
-        """q of each head in planes, its scale times that of scores, and the keys it sees."""
+        """q of each head in planes, and the keys it sees."""
         super().begin(query)
         f, keys = self.f, query.keys.cast("trunc", I32)
         with f.loop("head", 0, self.part.shape.group) as head:
-            row = self.part.row(query, head)
-            f.store(f.load(F32, self._scale(row), align=4) * self.part.shape.scale, self._scale(row), align=4)
-            f.store(keys, self._keys_seen.at(row * 4), align=4)
+            f.store(keys, self._keys_seen.at(self.part.row(query, head) * 4), align=4)
 
     def score_run(self, block: Value) -> None:
         """s[t] = f32(q . k) * (ks[t] * (qs * scale)) of all rows, -inf where a key is not seen."""

@@ -157,22 +157,23 @@ def maximum(f: Function, a: Value, b: Value) -> Value:
 def tree_sum(x: Value) -> Value:
     """N1, the second half: lane[j] += lane[j + h] for h = 8, 4, 2, 1; the scalar sum."""
     for half in (8, 4, 2, 1):
-        x = x + x.shuffle([(lane + half) % LANES for lane in range(LANES)])
+        x = x.shuffle(range(half)) + x.shuffle(range(half, 2 * half))
     return x.lane(0)
 
 
 def largest(f: Function, x: Value) -> Value:
     """The largest lane, as a scalar."""
     for half in (8, 4, 2, 1):
-        x = maximum(f, x, x.shuffle([(lane + half) % LANES for lane in range(LANES)]))
+        x = maximum(f, x.shuffle(range(half)), x.shuffle(range(half, 2 * half)))
     return x.lane(0)
 
 
 def exp(f: Function, x: Value) -> Value:
-    """N2, for f32 or a vector of them."""
+    """N2, for f32 or a vector of them. What is to give 0 is taken as -88, for which 2^n comes out as 0."""
     kind = x.type
-    high = f.constant(kind, 88.0)
+    high, low = f.constant(kind, 88.0), f.constant(kind, -88.0)
     x = f.select(x.compare("ogt", high), high, x)
+    x = f.select(x.compare("olt", -87.33), low, x)
     n = f.unary("roundeven", x * 1.44269504088896341)
     r = f.fma(n, -0.693359375, x)
     r = f.fma(n, 2.12194440e-4, r)
@@ -180,11 +181,8 @@ def exp(f: Function, x: Value) -> Value:
     for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
         p = f.fma(p, r, coefficient)
     y = f.fma(p, r * r, r) + 1.0
-    whole = with_element(kind, I32)
-    tiny = x.compare("olt", -87.33)
-    exponent = f.select(tiny, f.constant(kind, 0.0), n).cast("fptosi", whole)
-    power = ((exponent + 127) << 23).cast("bitcast", kind)
-    return f.select(tiny, f.constant(kind, 0.0), y * power)
+    power = ((n.cast("fptosi", with_element(kind, I32)) + 127) << 23).cast("bitcast", kind)
+    return y * power
 
 
 def silu_mul(f: Function, gate: Value, up: Value) -> Value:

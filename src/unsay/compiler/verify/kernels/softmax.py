@@ -70,17 +70,16 @@ class Floats:
         return z3.If(call("fcmp_ogt", a, b, result=1), a, b)
 
     def exp(self, x: Term) -> Term:
-        """N2."""
+        """N2. For -88 n is -127, so that 2^n comes out as 0, and y is a number above 0: y * 0 is +0."""
         x = z3.If(call("fcmp_ogt", x, f32(88.0), result=1), f32(88.0), x)
+        x = z3.If(call("fcmp_olt", x, f32(-87.33), result=1), f32(-88.0), x)
         n = call("roundeven", self.mul(x, f32(1.44269504088896341)))
         r = self.fma(n, f32(2.12194440e-4), self.fma(n, f32(-0.693359375), x))
         p = f32(1.9875691500e-4)
         for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, f32(coefficient))
         y = self.add(self.fma(p, self.mul(r, r), r), f32(1.0))
-        tiny = call("fcmp_olt", x, f32(-87.33), result=1)
-        power = (call("fptosi", z3.If(tiny, f32(0.0), n)) + 127) * (1 << 23)
-        return z3.If(tiny, f32(0.0), self.mul(y, power))
+        return self.mul(y, (call("fptosi", n) + 127) * (1 << 23))
 
 
 class Reals:
