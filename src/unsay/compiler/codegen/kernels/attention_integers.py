@@ -19,9 +19,6 @@ _MOST_HEADS = {64: 4, 32: 3, 16: 4}
 _REGISTERS = {64: 4, 32: 2, 16: 2}
 """Query heads and registers of int8 that are multiplied with each other at a time, by bytes of a register."""
 
-_QUADS = 4
-"""Fours of dims of keys that are multiplied in a turn of the loop; of a page of values all."""
-
 _WORD_BYTES = 2
 """Of a multiplier."""
 
@@ -76,13 +73,10 @@ class IntegerProducts(Products):
 
     def add_values(self, query: Query, block: Value) -> None:
         """o[d] = w . v as int32. Weights of keys that are not seen are 0, whatever bytes lie there."""
-        columns = self.columns(_REGISTERS[self.part.unit.vector_bytes])
-        with self.pages(query, block) as page:
-            self.prefetch_after_values(query, page, 0, self.dim)
-            values = self.values(page)
+        for heads in self._heads():
+            columns = self.columns(_REGISTERS[self.part.unit.vector_bytes])
             with self.f.loop("dim", 0, self.dim, len(columns) * self.lanes) as dim:
-                for heads in self._heads():
-                    self._add_columns(query, heads, page, values, [dim + column for column in columns])
+                self._add_columns(query, block, heads, columns, dim)
 
     def finish(self, query: Query) -> None:
         """o[d] = f32(o[d]) * the scale of the weights."""
@@ -150,13 +144,12 @@ class IntegerProducts(Products):
             f.prefetch(scales)
             f.prefetch(scales.at(PAGE_TOKENS * 4))
         sums = self._dot.sums(len(places), len(heads))
-        with f.loop("quad", 0, self.dim // 4, _QUADS) as start:
-            for quad in (start + number for number in range(_QUADS)):
-                for page in ahead:
-                    f.prefetch(page.at(quad * (PAGE_TOKENS * 4)))
-                data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
-                words = [self._q_places(part.row(query, h))[0].at(quad * 8) for h in heads]
-                self._dot.add(sums, data, words)
+        with f.loop("quad", 0, self.dim // 4) as quad:
+            for page in ahead:
+                f.prefetch(page.at(quad * (PAGE_TOKENS * 4)))
+            data = [pages[place].at((quad * PAGE_TOKENS + first) * 4) for place, first in places]
+            words = [self._q_places(part.row(query, h))[0].at(quad * 8) for h in heads]
+            self._dot.add(sums, data, words)
         for (place, first), totals in zip(places, self._dot.totals(sums), strict=True):
             for head, total in zip(heads, totals, strict=True):
                 scale = f.load(F32, self._scale(part.row(query, head)), align=4).splat(lanes)
@@ -170,14 +163,17 @@ class IntegerProducts(Products):
         offset = self.layout.scale_offset(0, 0) + (first + (0 if of == "keys" else PAGE_TOKENS)) * 4
         return self.f.load(vector(F32, lanes), page.at(offset), align=4)
 
-    def _add_columns(self, query: Query, heads: range, page: Value, values: Value, columns: Sequence[Value]) -> None:
+    def _add_columns(self, query: Query, block: Value, heads: range, columns: range, dim: Value) -> None:
         f, part, kind = self.f, self.part, vector(I32, self.lanes)
         sums = self._dot.sums(len(columns), len(heads))
-        weights = [part.score(query, head).at(page * (PAGE_TOKENS * _WORD_BYTES)) for head in heads]
-        for quad in range(PAGE_TOKENS // 4):
-            data = [values.at((column + quad * self.dim) * 4) for column in columns]
-            self._dot.add(sums, data, [row.at(quad * 8) for row in weights])
+        with self.pages(query, block) as page:
+            self.prefetch_after_values(query, page, dim, len(columns) * self.lanes)
+            values = self.values(page).at(dim * 4)
+            weights = [part.score(query, head).at(page * (PAGE_TOKENS * _WORD_BYTES)) for head in heads]
+            for quad in range(PAGE_TOKENS // 4):
+                data = [values.at((quad * self.dim + column) * 4) for column in columns]
+                self._dot.add(sums, data, [row.at(quad * 8) for row in weights])
         for column, totals in zip(columns, self._dot.totals(sums), strict=True):
             for head, total in zip(heads, totals, strict=True):
-                address = part.state(query).at((column + head * self.dim) * 4)
+                address = part.state(query).at((dim + (head * self.dim + column)) * 4)
                 f.store(f.load(kind, address, align=4) + total, address, align=4)

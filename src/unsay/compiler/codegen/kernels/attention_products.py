@@ -95,20 +95,17 @@ class Products(ABC):
         offset = self.f.select(is_near, self.f.constant(I64, 0), self.layout.value_offset(0, 0))
         return self.part.page(number).at(offset)
 
-    def prefetch_after_values(self, query: Query, page: Value, dim: Value | int, num_dims: int) -> None:
+    def prefetch_after_values(self, query: Query, page: Value, dim: Value, num_dims: int) -> None:
         """Ask for a share of what comes a block after the values of a page: as large as these dims are of a page."""
         f, dim_bytes = self.f, PAGE_TOKENS * self.layout.element_bytes
         number, is_near = self._a_block_on(query, page)
         offset = f.select(is_near, f.constant(I64, self.layout.value_offset(0, 0)), 0)
-        dim = f.operand(I64, dim)
         with f.when(query.place.compare("eq", 0)):
             head = f.select(is_near, self.part.page(number), self.part.next_page(number))
             for line in range(0, num_dims * dim_bytes, LINE_BYTES):
                 f.prefetch(head.at(offset).at(dim * dim_bytes + line))
             if self.layout.is_scaled:
-                scales, scale_bytes = head.at(self.layout.scale_offset(0, 0)), 2 * PAGE_TOKENS * 4
-                for line in range(0, scale_bytes * num_dims // self.dim, LINE_BYTES):
-                    f.prefetch(scales.at(dim * (scale_bytes // self.dim) + line))
+                f.prefetch(head.at(self.layout.scale_offset(0, 0)).at(dim * (2 * PAGE_TOKENS * 4 // self.dim)))
 
     def _a_block_on(self, query: Query, page: Value) -> tuple[Value, Value]:
         """(number of the page a block after this one, true), or (its number among those that follow, false) if the part
