@@ -670,6 +670,60 @@ def test_a_closed_session_says_so_and_gives_everything_back(model: Model) -> Non
             verb()
 
 
+@pytest.mark.parametrize("last", ["an answer", "rollback", "undo", "fork"])
+def test_a_closed_session_can_still_say_what_was_said(model: Model, last: str) -> None:
+    chat = model.session(params=PARAMS)
+    chat.user("say")
+    chat.generate(max_tokens=20)
+    ids, answer = chat.token_ids, chat.answer
+    if last == "fork":
+        with chat:
+            other = chat.fork()
+        chat = other
+    elif last != "an answer":
+        chat.rollback(to=0)
+    if last == "undo":
+        chat.undo()
+    chat.close()
+    if last == "rollback":
+        ids, answer = ids[: len(ids) - 20], ""
+    assert (chat.token_ids, chat.answer) == (ids, answer)
+    with pytest.raises(RequestError, match="closed"):
+        chat.history()
+    model.tree.check()
+    assert model.tree.pool.num_used == 0
+
+
+def test_a_stream_that_begins_right_before_another_thread_closes_ends(model: Model) -> None:
+    chat = model.session(params=PARAMS)
+    chat.user("say")
+    stream, has_begun, ends = chat.stream(max_tokens=100_000), threading.Event(), list[str | None]()
+
+    def read() -> None:
+        for _ in stream:
+            has_begun.set()
+        ends.append(chat.finish)
+
+    reader = threading.Thread(target=read)
+
+    class LateLock:
+        """Had once the reader streams."""
+
+        def __enter__(self) -> None:
+            reader.start()
+            assert has_begun.wait(10)
+            lock.__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            lock.__exit__(*error)  # type: ignore[arg-type]
+
+    lock, chat._lock = chat._lock, LateLock()
+    chat.close()
+    reader.join(10)
+    assert ends == ["interrupt"]
+    assert model.engine.scheduler.requests == []
+
+
 def test_closing_inside_the_loop_ends_it(model: Model) -> None:
     chat = model.session(params=PARAMS)
     chat.user("say")

@@ -19,7 +19,7 @@ from threading import get_ident
 from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
-from unsay.errors import RequestError, SessionBusyError
+from unsay.errors import SessionBusyError
 from unsay.forked import begins_anew, free
 from unsay.session.correction import Corrections
 from unsay.session.lock import HoldingLock
@@ -113,7 +113,7 @@ class Runner:
             else:
                 self._withdraw(run)
         if not timeline.is_open:
-            raise RequestError("this session is closed: make another with model.session()")
+            timeline.check_open()
         return timeline
 
     def settle(self) -> Timeline:

@@ -238,9 +238,10 @@ class Session:
             self._corrections.forget()
 
     def history(self) -> list[Entry]:
-        """Everything that happened, also what was undone."""
+        """Everything that happened, also what was undone. RequestError if the session is closed."""
         with self._lock:
             timeline = self._runner.look()
+            timeline.check_open()
             timeline.enter()
             return timeline.entries(self._tokenizer)
 
@@ -268,9 +269,9 @@ class Session:
     # The end
 
     def close(self) -> None:
-        """Stop, and give everything back; idempotent."""
-        self._runner.interrupt()
+        """Stop, and give everything back; idempotent. What was said stays readable, the history does not."""
         with self._lock:
+            self._runner.interrupt()  # in the lock: no stream begins before the session is closed
             self._runner.look().release()
 
     def __enter__(self) -> Session:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from unsay.errors import RequestError
 from unsay.kv.tree import KvTree
 from unsay.session.history import Entry, History, Node, Place
 from unsay.session.journal import Journal, Saved, restore_history
@@ -209,8 +210,14 @@ class Timeline:
         """The entries, for people to read."""
         return [self._entry_of(node, tokenizer) for node in self.history.nodes]
 
+    def check_open(self) -> None:
+        """RequestError after `release`."""
+        if not self.is_open:
+            raise RequestError("this session is closed: make another with model.session()")
+
     def release(self) -> None:
-        """Give everything back; idempotent."""
+        """Give everything back but the list of ids, which may still be asked for; idempotent."""
+        self._ids = self.ids
         self.is_open = False
         if self._context is not None:
             self._context.release()
