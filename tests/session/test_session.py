@@ -724,6 +724,17 @@ def test_a_stream_that_begins_right_before_another_thread_closes_ends(model: Mod
     assert model.engine.scheduler.requests == []
 
 
+def test_an_answer_that_a_loop_took_back_whole_with_nothing_before_it_is_refused(chat: Session) -> None:
+    chat.inject("a context of nothing but an answer")
+    stream = chat.stream()
+    next(stream)
+    chat.rollback(to=0)
+    with pytest.raises(RequestError, match="empty"):
+        next(stream)
+    chat.undo()
+    assert len(chat.generate(max_tokens=3)) > 0
+
+
 def test_closing_inside_the_loop_ends_it(model: Model) -> None:
     chat = model.session(params=PARAMS)
     chat.user("say")

@@ -178,6 +178,7 @@ class Runner:
     def _start_stream(self, run: Run) -> TextStream:
         timeline = self._timeline
         timeline.settle()
+        timeline.check_not_empty()
         context, ids = timeline.context, timeline.ids
         context.abort(context.length)
         run.text = answer_text(self._tokenizer, timeline.answer_ids, (), is_final=False)

@@ -94,7 +94,7 @@ class Session:
         """
         with self._lock:
             context = self._runner.settle().context
-            self._check_not_empty()
+            self._timeline.check_not_empty()
             context.abort(context.length)
             fork = context.fork()
         try:
@@ -164,7 +164,7 @@ class Session:
         validate(merged, self._tokenizer.vocab_size)
         with self._lock:
             self._runner.settle()
-            self._check_not_empty()
+            self._timeline.check_not_empty()
             self._check_room(1, "the answer")
         return self._runner.stream(merged)
 
@@ -295,10 +295,6 @@ class Session:
         """The ids that close a turn, without its end token if the answer has it already."""
         last = self._timeline.ids[self._place.length - 1]
         return ids[1:] if ids[0] == last and last in self._tokenizer.eos_ids else ids
-
-    def _check_not_empty(self) -> None:
-        if self._place.length == 0:
-            raise RequestError("the context is empty, there is nothing to continue: call user() or append() first")
 
     def _check_fits(self, verb: Verb, num_ids: int) -> None:
         self._check_room(num_ids + 1, f"the {verb.value} text and one token of answer")

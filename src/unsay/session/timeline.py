@@ -215,6 +215,11 @@ class Timeline:
         if not self.is_open:
             raise RequestError("this session is closed: make another with model.session()")
 
+    def check_not_empty(self) -> None:
+        """RequestError where there is no token: also where a loop took all back that there was."""
+        if self.place.length == 0:
+            raise RequestError("the context is empty, there is nothing to continue: call user() or append() first")
+
     def release(self) -> None:
         """Give everything back but the list of ids, which may still be asked for; idempotent."""
         self._ids = self.ids
