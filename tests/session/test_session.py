@@ -735,6 +735,32 @@ def test_an_answer_that_a_loop_took_back_whole_with_nothing_before_it_is_refused
     assert len(chat.generate(max_tokens=3)) > 0
 
 
+def test_a_stream_that_begins_late_does_not_leave_the_context(model: Model, chat: Session) -> None:
+    chat.user("say")
+    chat.generate(max_tokens=100_000)
+    full = chat.token_ids
+    assert len(full) == model.spec.context_length
+    chat.undo()
+    late = chat.stream()
+    chat.redo()
+    with pytest.raises(ContextFullError, match="no room"):
+        next(late)
+    assert chat.token_ids == full
+
+
+def test_a_loop_that_opens_a_full_answer_again_does_not_leave_the_context(model: Model, chat: Session) -> None:
+    chat.user("say")
+    stream = chat.stream(max_tokens=100_000)
+    while next(stream).finish is None:
+        pass
+    full = chat.token_ids
+    chat.rollback(to=len(chat.answer_ids))
+    assert chat.finish is None
+    with pytest.raises(ContextFullError, match="no room"):
+        next(stream)
+    assert chat.token_ids == full
+
+
 def test_closing_inside_the_loop_ends_it(model: Model) -> None:
     chat = model.session(params=PARAMS)
     chat.user("say")

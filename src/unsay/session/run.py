@@ -19,7 +19,7 @@ from threading import get_ident
 from unsay.core import SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.request import Request
-from unsay.errors import SessionBusyError
+from unsay.errors import ContextFullError, SessionBusyError
 from unsay.forked import begins_anew, free
 from unsay.session.correction import Corrections
 from unsay.session.lock import HoldingLock
@@ -136,6 +136,22 @@ class Runner:
         else:
             self._timeline.open_answer()
 
+    def check_goes_on(self) -> None:
+        """Something is there to continue, and room for one token: asked when `stream` is called, and where it begins
+        and goes on, since verbs may have come between."""
+        self._timeline.check_not_empty()
+        self.check_room(1, "the answer")
+
+    def check_room(self, num_tokens: int, what: str) -> None:
+        """ContextFullError if so many do not fit."""
+        length, limit = self._timeline.place.length, self._engine.scheduler.context_length
+        if length + num_tokens > limit:
+            advice = "shorten it" if num_tokens > limit else "roll back, or start a new session"
+            raise ContextFullError(
+                f"no room for {what}: {num_tokens} tokens on top of {length}, and the model's context holds {limit}; "
+                f"{advice}"
+            )
+
     # A run
 
     def stream(self, params: SamplingParams) -> Iterator[TokenEvent]:
@@ -178,7 +194,7 @@ class Runner:
     def _start_stream(self, run: Run) -> TextStream:
         timeline = self._timeline
         timeline.settle()
-        timeline.check_not_empty()
+        self.check_goes_on()
         context, ids = timeline.context, timeline.ids
         context.abort(context.length)
         run.text = answer_text(self._tokenizer, timeline.answer_ids, (), is_final=False)

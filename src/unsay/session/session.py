@@ -16,7 +16,7 @@ from typing import Any
 from unsay.core import Float32Array, SamplingParams, TokenEvent
 from unsay.engine.engine import Engine
 from unsay.engine.params import changed, validate
-from unsay.errors import ContextFullError, RequestError
+from unsay.errors import RequestError
 from unsay.session.correction import Correction, Corrections
 from unsay.session.handler import came_into_us
 from unsay.session.history import Entry, History, Node, Place
@@ -164,8 +164,7 @@ class Session:
         validate(merged, self._tokenizer.vocab_size)
         with self._lock:
             self._runner.settle()
-            self._timeline.check_not_empty()
-            self._check_room(1, "the answer")
+            self._runner.check_goes_on()
         return self._runner.stream(merged)
 
     def generate(self, max_tokens: int | None = None, **params: Any) -> str:
@@ -297,16 +296,7 @@ class Session:
         return ids[1:] if ids[0] == last and last in self._tokenizer.eos_ids else ids
 
     def _check_fits(self, verb: Verb, num_ids: int) -> None:
-        self._check_room(num_ids + 1, f"the {verb.value} text and one token of answer")
-
-    def _check_room(self, num_tokens: int, what: str) -> None:
-        limit = self._engine.scheduler.context_length
-        if self._place.length + num_tokens > limit:
-            advice = "shorten it" if num_tokens > limit else "roll back, or start a new session"
-            raise ContextFullError(
-                f"no room for {what}: {num_tokens} tokens on top of {self._place.length}, and the model's context "
-                f"holds {limit}; {advice}"
-            )
+        self._runner.check_room(num_ids + 1, f"the {verb.value} text and one token of answer")
 
 
 def _check_text(what: str, text: object) -> None:
