@@ -17,6 +17,7 @@ from benchmarks.peers.contestants import (
     OURS_GUESSING,
     OURS_INT8,
 )
+from benchmarks.peers.recorded import LEADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Bound:
 class Row:
     """work: whose figures it is about; several rows may be about one. group: what --rows takes. is_more_better: else
     less is. ours: which of our contestants is judged. peers: against whom; the best of those that are here counts.
-    limit: the contestant that is what the machine can do at best."""
+    limit: the contestant that is what the machine can do at best. lead: what the best recorded peer reached over what
+    llama.cpp without AMX did on that machine (recorded.py), by which llama.cpp's figure here may be scaled."""
 
     group: str
     work: str
@@ -48,6 +50,7 @@ class Row:
     ours: str = OURS
     peers: tuple[str, ...] = ()
     limit: str = ""
+    lead: float | None = None
 
 
 _DECODERS = (LLAMA, LLAMA_INT8, OPENVINO, OPENVINO_INT8)
@@ -55,7 +58,8 @@ _DECODERS = (LLAMA, LLAMA_INT8, OPENVINO, OPENVINO_INT8)
 
 def _decode(work: str, title: str, factor: float, ours: str = OURS, peers: tuple[str, ...] = _DECODERS) -> Row:
     limit = MEMORY_INT8 if ours == OURS_INT8 else MEMORY
-    return Row("decode", work, f"decode, {title}", "tok/s", True, Times(factor), ours, peers, limit)
+    lead = LEADS[work] if peers is _DECODERS else None
+    return Row("decode", work, f"decode, {title}", "tok/s", True, Times(factor), ours, peers, limit, lead)
 
 
 def _guess(work: str, title: str) -> Row:
@@ -65,12 +69,14 @@ def _guess(work: str, title: str) -> Row:
 
 def _prefill(length: int, title: str, factor: float, ours: str = OURS, peers: tuple[str, ...] = (LLAMA,)) -> Row:
     work, name = f"prefill {length}", f"prefill {length}, {title}"
-    return Row("prefill", work, name, "tok/s", True, Times(factor), ours, peers, MULTIPLYING)
+    lead = LEADS.get(f"prefill {length}, {title.partition(', against ')[2]}")
+    return Row("prefill", work, name, "tok/s", True, Times(factor), ours, peers, MULTIPLYING, lead)
 
 
 def _batch(context: int) -> Row:
     title = f"batch of 8, aggregate decode, context {context}"
-    return Row("batch", f"batch {context}", title, "tok/s", True, Times(2.0), peers=(LLAMA, OPENVINO), limit=MEMORY)
+    lead, peers = LEADS.get(f"batch {context}"), (LLAMA, OPENVINO)
+    return Row("batch", f"batch {context}", title, "tok/s", True, Times(2.0), peers=peers, limit=MEMORY, lead=lead)
 
 
 def _latency(group: str, work: str, title: str, limit_us: float) -> Row:
@@ -89,6 +95,7 @@ ROWS = (
     _decode("decode 2048", "context 2048, f16 KV", 3.0),
     _decode("decode 512", "context 512, int8 KV", 1.8, OURS_INT8),
     _decode("decode 2048", "context 2048, int8 KV", 3.0, OURS_INT8),
+    _decode("decode 512", "context 512, int8 KV over our f16 KV", 1.0, OURS_INT8, (OURS,)),
     _decode("decode 2048", "context 2048, int8 KV over our f16 KV", 1.0, OURS_INT8, (OURS,)),
     _guess("edit copied", "a text written again with a change"),
     _guess("edit dropped", "a record corrected, the dropped tail as the draft"),

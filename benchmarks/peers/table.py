@@ -26,8 +26,14 @@ def cells(verdict: Verdict) -> tuple[str, ...]:
     return (
         row.title, _target(row), _peer(verdict), _number(verdict.ours, row.unit) if verdict.ours is not None else "-",
         f"{verdict.ratio:.3f}x" if verdict.ratio is not None else "-", _met(verdict), _limit(verdict),
-        RECORDED.get(row.work, ""),
+        _recorded(verdict),
     )  # fmt: skip
+
+
+def _recorded(verdict: Verdict) -> str:
+    """The best figures of another machine, and how far from them ours is if llama.cpp's figure here is scaled alike."""
+    text = RECORDED.get(verdict.row.work, "")
+    return f"{text}; as far ahead of llama.cpp here: {verdict.scaled:.2f}x" if verdict.scaled else text
 
 
 def plain(verdicts: Sequence[Verdict]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from benchmarks.peers.contestants import LLAMA
 from benchmarks.peers.results import Results
 from benchmarks.peers.rows import Bound, Row
 
@@ -14,7 +15,8 @@ _MATCHED = 1.01
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """ours, peer and limit: figures in the row's unit; the limit is what the machine can do at best. ratio: ours over
-    the peer's, or over the bound. is_met: None where something is missing, `why` says what."""
+    the peer's, or over the bound. is_met: None where something is missing, `why` says what. scaled: ours over
+    llama.cpp's figure times the lead of the best recorded peer (Row.lead)."""
 
     row: Row
     ours: float | None
@@ -24,12 +26,15 @@ class Verdict:
     is_met: bool | None
     why: str = ""
     limit: float | None = None
+    scaled: float | None = None
 
 
 def judge(row: Row, results: Results) -> Verdict:
     """Against the best peer that has a figure, or against the row's bound."""
-    limit = results.figures.get(row.work, {}).get(row.limit)
-    return replace(_judged(row, results), limit=limit.value if limit else None)
+    figures = results.figures.get(row.work, {})
+    limit, ours, llama = (figures.get(name) for name in (row.limit, row.ours, LLAMA))
+    scaled = ours.value / (llama.value * row.lead) if ours and llama and row.lead else None
+    return replace(_judged(row, results), limit=limit.value if limit else None, scaled=scaled)
 
 
 def _judged(row: Row, results: Results) -> Verdict:

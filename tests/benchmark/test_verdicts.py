@@ -119,3 +119,10 @@ def test_what_the_machine_can_do_stands_beside_the_figure(results: Results) -> N
 
 def test_every_group_of_rows_has_its_work() -> None:
     assert set(WORKS) == set(GROUPS) == {row.group for row in ROWS}
+
+
+def test_where_a_better_peer_is_recorded_ours_is_shown_beside_llama_cpp_scaled_to_it(results: Results) -> None:
+    row = Row("decode", "fast", "decode", "tok/s", True, Times(1.5), peers=(LLAMA,), lead=3.0)
+    assert judge(row, results).scaled == pytest.approx(150 / (3 * results.figures["fast"][LLAMA].value))
+    assert cells(judge(row, results))[-1].endswith("; as far ahead of llama.cpp here: 0.53x")
+    assert judge(_FAST, results).scaled is None

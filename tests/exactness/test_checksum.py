@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_machine_code_has_it_in_steps_of_any_size(target: str, kind: str, model: Path) -> None:
     image = image_of(model, kind, target)
     found = {}
-    for chunk, num_threads in ((1, 1), (5, 2), (12, 1), (64, 2)):
+    for chunk, num_threads in ((1, 1), (5, 2), (11, 3), (12, 2), (64, 2)):
         executor = NativeExecutor(image, empty_pages(image).data, num_threads)
         found[chunk, num_threads] = checksum(executor.run, image, chunk)
         executor.close()

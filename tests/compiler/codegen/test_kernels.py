@@ -182,6 +182,7 @@ def test_attention_equals_definition(shape: str, kv_format: str, unit: str) -> N
         make_batch([0]),
         make_batch([600]),
         make_batch([254, 255, 256, 257, 258]),
+        make_batch(list(range(241, 257))),
         make_batch([3, 4, 700, 511, 512], [0, 0, 1, 2, 2]),
     ):
         assert_same(step, batch, unit, threads=(1, 2, 3))

@@ -1,13 +1,13 @@
 """The inside of attention (N9): what one part of 256 keys gives the G query heads of a KV head, and how parts merge.
 
-Query tokens of one sequence go through a part together, two pages at a time:
+Query tokens of one sequence go through a part together, a block of pages at a time:
 
-    scores      of two pages, unpacked to what is multiplied, for each token that sees them     attention_products.py
+    scores      of a block, for each token that sees it                                 attention_products.py
     softmax     for each token and head: weights, m and l
-    values      of two pages, unpacked, for each token that sees them                           attention_products.py
+    values      of a block, for each token that sees it                                 attention_products.py
 
-so that a page is fetched and converted once for all of them. Many rows over int8 pages are multiplied on AMX tiles
-where there are some, all of a run and of a part together (attention_tiles.py).
+so that a block is fetched once for all of them, and stays in the first cache meanwhile. Many rows over int8 pages are
+multiplied on AMX tiles where there are some, all of a run and of a part together (attention_tiles.py).
 """
 
 from __future__ import annotations
