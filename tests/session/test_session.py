@@ -670,8 +670,9 @@ def test_a_closed_session_says_so_and_gives_everything_back(model: Model) -> Non
             verb()
 
 
+@pytest.mark.parametrize("is_read", [True, False])
 @pytest.mark.parametrize("last", ["an answer", "rollback", "undo", "fork"])
-def test_a_closed_session_can_still_say_what_was_said(model: Model, last: str) -> None:
+def test_a_closed_session_can_still_say_what_was_said(model: Model, last: str, is_read: bool) -> None:
     chat = model.session(params=PARAMS)
     chat.user("say")
     chat.generate(max_tokens=20)
@@ -684,10 +685,17 @@ def test_a_closed_session_can_still_say_what_was_said(model: Model, last: str) -
         chat.rollback(to=0)
     if last == "undo":
         chat.undo()
+    if is_read:
+        assert chat.token_ids
     chat.close()
     if last == "rollback":
         ids, answer = ids[: len(ids) - 20], ""
-    assert (chat.token_ids, chat.answer) == (ids, answer)
+    if last in ("undo", "fork") and not is_read:
+        for name in ("token_ids", "answer"):
+            with pytest.raises(RequestError, match="before close"):
+                getattr(chat, name)
+    else:
+        assert (chat.token_ids, chat.answer) == (ids, answer)
     with pytest.raises(RequestError, match="closed"):
         chat.history()
     model.tree.check()

@@ -268,7 +268,8 @@ class Session:
     # The end
 
     def close(self) -> None:
-        """Stop, and give everything back; idempotent. What was said stays readable, the history does not."""
+        """Stop, and give everything back; idempotent. What was said stays readable, but in a fork or behind an undo
+        only if it was read before; the history does not."""
         with self._lock:
             self._runner.interrupt()  # in the lock: no stream begins before the session is closed
             self._runner.look().release()

@@ -98,8 +98,14 @@ class Timeline:
 
     @property
     def ids(self) -> list[int]:
-        """Ids of the context, made from it after a fork or an undo; the engine's list while it runs."""
+        """Ids of the context, made from it after a fork or an undo; the engine's list while it runs. RequestError if
+        there was no such list when the session was closed."""
         if self._ids is None:
+            if not self.is_open:
+                raise RequestError(
+                    "this session is closed, and after its last fork or undo nobody asked for its tokens: "
+                    "read token_ids or answer before close()"
+                )
             context = self._context
             self._ids = self.ids_at(self.history.current) if context is None else context.token_ids()
         return self._ids
@@ -221,8 +227,7 @@ class Timeline:
             raise RequestError("the context is empty, there is nothing to continue: call user() or append() first")
 
     def release(self) -> None:
-        """Give everything back but the list of ids, which may still be asked for; idempotent."""
-        self._ids = self.ids
+        """Give everything back but a list of ids that there is; to make one would cost O(n). Idempotent."""
         self.is_open = False
         if self._context is not None:
             self._context.release()
