@@ -16,11 +16,9 @@ from typing import Any
 
 from benchmarks.report import Report, parser
 from tests.accuracy.agreement import TEXT
+from tests.exactness.checksum import targets_here
 from unsay import Model, load
-from unsay.default_target import check_runs_here
-from unsay.errors import TargetError
 from unsay.isa.classes import FAST
-from unsay.isa.targets import TARGETS
 from unsay.vm.context import Context
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -39,7 +37,7 @@ def main() -> None:
     made.add_argument("--target", action="append", help="repeatable (default: all that run here)")
     args = made.parse_args()
     report, found = Report(args), dict[str, set[str]]()
-    for target in args.target or [target.name for target in TARGETS if _runs_here(target.name)]:
+    for target in args.target or targets_here():
         for kind, options in KINDS.items():
             with load(args.model, target=target, speculate=False, **options) as model:
                 ids = model.tokenize(TEXT.read_text(encoding="utf-8"))[: args.tokens]
@@ -52,14 +50,6 @@ def main() -> None:
             report.add(f"{target}, {kind}", tokens=len(ids), sha256=whole, one_by_one=mixed)
     if any(len(numbers) > 1 for numbers in found.values()):
         sys.exit("the same tokens came to different logits: a fault of unsay; please report it with this output")
-
-
-def _runs_here(target: str) -> bool:
-    try:
-        check_runs_here(target)
-    except TargetError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)

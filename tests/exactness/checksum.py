@@ -17,7 +17,10 @@ from tests.images import make_batch
 from tests.tiny import TinyShape, tiny_vocabulary, tiny_weights, write_tiny_gguf
 from unsay.compiler.compile import compile_model
 from unsay.core import PAGE_TOKENS, Batch, Float32View
+from unsay.default_target import check_runs_here
+from unsay.errors import TargetError
 from unsay.isa.classes import FAST
+from unsay.isa.targets import TARGETS
 from unsay.runtime.image import Image, load_image
 
 _NUM_TOKENS = 2000
@@ -57,6 +60,19 @@ def write_model(path: Path) -> Path:
     made = hashlib.sha256(b"".join(tensor.tobytes() for tensor in weights.values())).hexdigest()
     assert made == _WEIGHTS_SHA256, f"this NumPy draws other random weights ({made}): nothing can be said of logits"
     return write_tiny_gguf(path, dtype=_DTYPE, **asdict(_SHAPE))
+
+
+def targets_here() -> list[str]:
+    """All that this CPU runs."""
+    return [target.name for target in TARGETS if _runs_here(target.name)]
+
+
+def _runs_here(target: str) -> bool:
+    try:
+        check_runs_here(target)
+    except TargetError:
+        return False
+    return True
 
 
 def image_of(model: Path, kind: str, target: str) -> Image:

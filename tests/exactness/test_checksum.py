@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.exactness.checksum import KINDS, checksum, empty_pages, image_of, write_model
-from unsay.default_target import check_runs_here, default_target
-from unsay.errors import TargetError
-from unsay.isa.targets import TARGETS
+from tests.exactness.checksum import KINDS, checksum, empty_pages, image_of, targets_here, write_model
+from unsay.default_target import default_target
 from unsay.runtime.native import NativeExecutor
 from unsay.runtime.reference import ReferenceExecutor
-
-
-def runs_here(target: str) -> bool:
-    try:
-        check_runs_here(target)
-    except TargetError:
-        return False
-    return True
-
-
-_HERE = [target.name for target in TARGETS if runs_here(target.name)]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +18,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", _HERE)
+@pytest.mark.parametrize("target", targets_here())
 def test_machine_code_has_it_in_steps_of_any_size(target: str, kind: str, model: Path) -> None:
     image = image_of(model, kind, target)
     found = {}
